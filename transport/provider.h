@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The contract between the transport's core and a provider (verbs, ucx,
+ * shm): one const table, every slot documented. The core validates arguments,
+ * splits lengths above caps.max_piece, stages unregistered memory, runs the
+ * send/receive protocol over messages, keeps credits, and fails an
+ * endpoint's operations in its own lists; a provider moves bytes.
+ *
+ * Threads: slots marked [any] may be called from any thread, one at a time
+ * per object; [control] on the job's control thread only; [ctx] on the
+ * thread that owns the context. Only [any] and [control] slots may block, and
+ * only for a bounded time. Errors are -errno with vbn_fail() called.
+ */
+#ifndef VBN_PROVIDER_H
+#define VBN_PROVIDER_H
+
+#include <verbena/transport.h>
+
+struct vbn_mem;
+
+#define BLOB_MAX 1024
+
+/* Bytes that one side's provider hands to the other side's. */
+struct blob {
+	size_t len;
+	uint8_t data[BLOB_MAX];
+};
+
+struct provider_caps {
+	size_t max_piece;	/* longest put or get in one post; >= 4096 */
+	size_t max_message;	/* longest data of message(); >= 4096 */
+	unsigned credits;	/* notifies + messages in flight per connection,
+				   per direction; the receive side must hold
+				   that many and CREDIT_SLACK more */
+};
+
+#define CREDIT_SLACK 4
+
+/* A fixed header that travels in front of a message's data. */
+struct message_header {
+	uint32_t kind; /* enum message_kind, the core's */
+	uint32_t u32;
+	uint64_t u64[3];
+};
+
+struct put_args {
+	const void *local;
+	size_t len; /* 0..max_piece; 0: local, mem, region are unset */
+	const struct vbn_mem *mem; /* registration that holds local */
+	void *mem_handle;	   /* this provider's, of mem */
+	uint64_t remote;	   /* target address */
+	void *key;		   /* from key_attach() */
+	bool notify;
+	uint32_t imm;
+	bool more; /* doorbell may wait for the next post or progress */
+};
+
+struct get_args {
+	void *local;
+	size_t len; /* 1..max_piece */
+	const struct vbn_mem *mem;
+	void *mem_handle;
+	uint64_t remote;
+	void *key;
+	bool more;
+};
+
+struct atomic_args {
+	bool compare_swap; /* else fetch-add */
+	uint64_t compare;
+	uint64_t operand; /* add, or swap */
+	uint64_t *result; /* ordinary memory, may be NULL */
+	uint64_t remote;  /* aligned to 8 */
+	void *key;
+	bool more;
+};
+
+/* Whom a connection is between; valid during the call. */
+struct conn_info {
+	int rank, index;	   /* the peer */
+	int self_rank, self_index; /* ourselves */
+	uint64_t generation;	   /* of this connection, same on both sides */
+	bool self;		   /* peer context == our context */
+};
+
+struct provider {
+	const char *name;
+
+	/*
+	 * [any] Can this machine and job use the provider? 0, or -errno with
+	 * the reason in vbn_error(). Called once per job, before any other.
+	 */
+	int (*job_open)(struct vbn_job *job, void **pjob,
+			struct provider_caps *caps);
+	void (*job_close)(void *pjob);
+
+	/*
+	 * [any] Register; fills *handle, and @announce with what a peer needs
+	 * to reach it (len 0 is fine). @mem is filled but for handles.
+	 */
+	int (*mem_register)(void *pjob, const struct vbn_mem *mem,
+			    void **handle, struct blob *announce);
+	void (*mem_deregister)(void *pjob, void *handle);
+
+	/*
+	 * [control] Make a peer's region reachable (shm: map it). Optional:
+	 * NULL when the blob alone suffices. *import belongs to the job's
+	 * table until import_release [any].
+	 */
+	int (*region_import)(void *pjob, int rank, uint64_t base,
+			     uint64_t length, const struct blob *announce,
+			     void **import);
+	void (*import_release)(void *pjob, void *import);
+
+	/*
+	 * [any] A context's part. @address: published, reaches the peers'
+	 * conn_create as peer_address.
+	 */
+	int (*ctx_open)(void *pjob, struct vbn_ctx *ctx, void **pctx,
+			struct blob *address);
+	/* [ctx] All connections are closed before. */
+	void (*ctx_close)(void *pctx);
+
+	/* [ctx] Complete, deliver; returns the number of events. */
+	int (*progress)(void *pctx);
+	/*
+	 * [ctx] A descriptor that turns readable after arm, or -1 if the core's
+	 * own wake-up (vbn_ctx_wake()) is used. arm: 0, or -EAGAIN when there
+	 * are events to progress.
+	 */
+	int (*fd)(void *pctx);
+	int (*arm)(void *pctx);
+
+	/*
+	 * Connecting [control]: one side creates and offers, the other
+	 * accepts and answers, the first finishes. A conn that is returned is
+	 * freed by conn_close [ctx or control]. Self connections: create,
+	 * then finish with its own offer.
+	 */
+	int (*conn_create)(void *pctx, const struct conn_info *info,
+			   const struct blob *peer_address, void **conn,
+			   struct blob *offer);
+	int (*conn_accept)(void *pctx, const struct conn_info *info,
+			   const struct blob *peer_address,
+			   const struct blob *offer, void **conn,
+			   struct blob *answer);
+	int (*conn_finish)(void *conn, const struct blob *answer);
+	/*
+	 * [ctx] From here on the connection belongs to the context's thread,
+	 * and events name @ep. Data may arrive before: keep it.
+	 */
+	int (*conn_attach)(void *conn, struct vbn_ep *ep);
+	/*
+	 * [ctx] (or [control] if never attached) Operations in flight complete
+	 * with @status first, by core_complete(). Bounded time.
+	 */
+	void (*conn_close)(void *conn, int status);
+
+	/*
+	 * [ctx] A key for use on this connection, made at first use of a
+	 * region and kept until key_release or conn_close. NULL slot: the key
+	 * is the import, or else the blob (struct blob *), which outlive it.
+	 */
+	int (*key_attach)(void *conn, const struct blob *announce,
+			  void *import, void **key);
+	void (*key_release)(void *conn, void *key);
+
+	/*
+	 * [ctx] Data path. 0: taken, core_complete(op) exactly once, from
+	 * progress only (use core_defer() for what is done at once).
+	 * -EAGAIN: queue full. Other -errno: not taken. op->priv[0..1] belong
+	 * to the core, priv[2..7] to the provider while it has the op.
+	 */
+	int (*put)(void *conn, struct vbn_op *op, const struct put_args *args);
+	int (*get)(void *conn, struct vbn_op *op, const struct get_args *args);
+	int (*atomic)(void *conn, struct vbn_op *op,
+		      const struct atomic_args *args);
+	/* Completes when all earlier puts of the connection have landed. */
+	int (*flush)(void *conn, struct vbn_op *op);
+	/*
+	 * Send header and data (<= max_message); both are copied before it
+	 * returns 0. Delivered in order with notifies, after the data of
+	 * earlier puts. -EAGAIN: no room.
+	 */
+	int (*message)(void *conn, const struct message_header *header,
+		       const void *data, size_t len);
+};
+
+/* ---- what the core offers to providers ---- */
+
+/* [ctx, in progress] @op is over. Sets status, runs its callback. */
+void core_complete(struct vbn_ctx *ctx, struct vbn_op *op, int status);
+/* [ctx] The same at the next progress. */
+void core_defer(struct vbn_ctx *ctx, struct vbn_op *op, int status);
+/* [ctx, in progress] Arrivals. @data is the provider's, valid in the call. */
+void core_notify(struct vbn_ep *ep, uint32_t imm);
+void core_message(struct vbn_ep *ep, const struct message_header *header,
+		  const void *data, size_t len);
+/*
+ * [ctx] The connection is broken: the endpoint fails, the conn is closed at
+ * the next safe moment. @why: one line on the device, status, likely cause.
+ */
+void core_failed(struct vbn_ep *ep, int status, const char *why);
+struct vbn_counters *core_counters(struct vbn_ctx *ctx);
+/* [any] Wake the context's thread if it sleeps (eventfd). */
+void vbn_ctx_wake(struct vbn_ctx *ctx);
+/* [any] The context's wake-up descriptor, to give to peers (shm). */
+int vbn_ctx_wake_fd(const struct vbn_ctx *ctx);
+
+/* A registration, as providers see it. */
+struct vbn_mem {
+	struct vbn_job *job;
+	void *addr;
+	size_t len;
+	unsigned access;
+	int fd;		 /* memfd that backs it (pool slabs), or -1 */
+	uint64_t offset; /* of addr in fd */
+	uint32_t region, generation;
+	void *handles[3]; /* per provider, by enum provider_id */
+	struct vbn_pool *pool; /* or NULL */
+};
+
+enum provider_id { PROVIDER_SHM, PROVIDER_VERBS, PROVIDER_UCX, PROVIDERS };
+
+extern const struct provider provider_shm, provider_verbs;
+/* The ucx provider is a module (dlopen): it exports this name. */
+#define PROVIDER_UCX_SYMBOL "verbena_provider_ucx"
+
+/* [any] The job's control plane, for providers that watch descriptors. */
+struct control *vbn_job_control(struct vbn_job *job);
+
+#endif
