@@ -90,8 +90,7 @@ int control_send(struct control *control, int rank, unsigned type,
  */
 int control_run(struct control *control, void (*fn)(void *arg), void *arg);
 /* The same, and wait until it has run (not on the control thread itself). */
-int control_run_wait(struct control *control, void (*fn)(void *arg),
-		     void *arg);
+int control_run_wait(struct control *control, void (*fn)(void *arg), void *arg);
 
 /*
  * Have fn(arg, fd) run on the control thread whenever @fd is readable. Call

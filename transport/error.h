@@ -6,14 +6,16 @@
 #ifndef VBN_ERROR_H
 #define VBN_ERROR_H
 
+#include <verbena/job.h>
+
 /* Set the thread's line; returns @err (a negative errno) for the caller. */
-int vbn_fail(int err, const char *fmt, ...)
+VBN_API int vbn_fail(int err, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 enum vbn_log_level { VBN_ERR, VBN_WARN, VBN_INFO, VBN_DEBUG };
 
 /* One line to stderr, "verbena: ", in one write. Thread-safe. */
-void vbn_log(enum vbn_log_level level, const char *fmt, ...)
+VBN_API void vbn_log(enum vbn_log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 #endif

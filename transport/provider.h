@@ -32,9 +32,10 @@ struct provider_caps {
 	unsigned credits;	/* notifies + messages in flight per connection,
 				   per direction; the receive side must hold
 				   that many and CREDIT_SLACK more */
+	bool any_local;		/* local memory needs no registration */
 };
 
-#define CREDIT_SLACK 4
+#define CREDIT_SLACK 12 /* 4 returns of credit, RENDEZVOUS_MAX fetched */
 
 /* A fixed header that travels in front of a message's data. */
 struct message_header {
@@ -189,23 +190,23 @@ struct provider {
 /* ---- what the core offers to providers ---- */
 
 /* [ctx, in progress] @op is over. Sets status, runs its callback. */
-void core_complete(struct vbn_ctx *ctx, struct vbn_op *op, int status);
+VBN_API void core_complete(struct vbn_ctx *ctx, struct vbn_op *op, int status);
 /* [ctx] The same at the next progress. */
-void core_defer(struct vbn_ctx *ctx, struct vbn_op *op, int status);
+VBN_API void core_defer(struct vbn_ctx *ctx, struct vbn_op *op, int status);
 /* [ctx, in progress] Arrivals. @data is the provider's, valid in the call. */
-void core_notify(struct vbn_ep *ep, uint32_t imm);
-void core_message(struct vbn_ep *ep, const struct message_header *header,
+VBN_API void core_notify(struct vbn_ep *ep, uint32_t imm);
+VBN_API void core_message(struct vbn_ep *ep, const struct message_header *header,
 		  const void *data, size_t len);
 /*
  * [ctx] The connection is broken: the endpoint fails, the conn is closed at
  * the next safe moment. @why: one line on the device, status, likely cause.
  */
-void core_failed(struct vbn_ep *ep, int status, const char *why);
-struct vbn_counters *core_counters(struct vbn_ctx *ctx);
+VBN_API void core_failed(struct vbn_ep *ep, int status, const char *why);
+VBN_API struct vbn_counters *core_counters(struct vbn_ctx *ctx);
 /* [any] Wake the context's thread if it sleeps (eventfd). */
-void vbn_ctx_wake(struct vbn_ctx *ctx);
+VBN_API void vbn_ctx_wake(struct vbn_ctx *ctx);
 /* [any] The context's wake-up descriptor, to give to peers (shm). */
-int vbn_ctx_wake_fd(const struct vbn_ctx *ctx);
+VBN_API int vbn_ctx_wake_fd(const struct vbn_ctx *ctx);
 
 /* A registration, as providers see it. */
 struct vbn_mem {
@@ -227,6 +228,6 @@ extern const struct provider provider_shm, provider_verbs;
 #define PROVIDER_UCX_SYMBOL "verbena_provider_ucx"
 
 /* [any] The job's control plane, for providers that watch descriptors. */
-struct control *vbn_job_control(struct vbn_job *job);
+VBN_API struct control *vbn_job_control(struct vbn_job *job);
 
 #endif

@@ -192,7 +192,8 @@ VBN_API void vbn_pool_free(struct vbn_pool *pool, void *ptr);
 
 /*
  * One-sided. @local memory from a pool or registered is never copied; other
- * memory is staged through a pool, and counted. len may be 0 (then @rkey may
+ * memory is staged through a pool where the provider needs registered memory
+ * (verbs, ucx), and counted. len may be 0 (then @rkey may
  * be NULL) and above any device limit (split). A put completes when @local
  * may be reused; use flush or a notify to know of its landing.
  */

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sockets and deadlines of the control plane. Every descriptor made here is
+ * non-blocking and close-on-exec, and is closed in a child of fork(): a
+ * connection that a child kept open would hide its parent's death.
+ */
+#ifndef VBN_CONTROL_NET_H
+#define VBN_CONTROL_NET_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NET_NEVER INT64_MAX
+
+int64_t net_now_ms(void); /* monotonic */
+/* The moment @timeout_ms from now; NET_NEVER if negative. */
+int64_t net_deadline(int timeout_ms);
+/* Until @deadline, for poll() and epoll_wait(): -1 never, else >= 0. */
+int net_remaining(int64_t deadline);
+int64_t net_sooner(int64_t a, int64_t b);
+
+/*
+ * Listen on @host's first address that this machine has. -EADDRINUSE,
+ * -EADDRNOTAVAIL (not an address of this machine), -ENXIO (name not found).
+ */
+int net_listen(const char *host, uint16_t port, int64_t deadline, int *fd);
+/* Take over a listening socket; it is closed on error. -EINVAL if it is not. */
+int net_adopt_listener(int fd);
+/* -EAGAIN: none waiting. -EMFILE and the like as accept4(). */
+int net_accept(int listen_fd, int *fd);
+/*
+ * One try on each of @host's addresses. -ECONNREFUSED and the like are worth
+ * another. -ENXIO: the name was not found, and vbn_fail() was called; else it
+ * was not.
+ */
+int net_connect(const char *host, uint16_t port, int64_t deadline, int *fd);
+/* A connected pair, for the rank that serves the store. */
+int net_pair(int fds[2]);
+void net_close(int fd);
+
+/* "10.0.0.1:4711" of the other end (@peer) or ours; "?" if unknown. */
+void net_name(int fd, bool peer, char *buf, size_t len);
+
+/* pthread_create() of a named thread that blocks asynchronous signals. */
+int net_thread(void *(*fn)(void *), void *arg, const char *name,
+	       pthread_t *thread);
+
+#endif

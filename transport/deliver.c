@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Completions and arrivals, on their way to the user. What arrives before its
+ * channel has a handler is parked, its credit kept back: that bounds it.
+ */
+#include "core.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void core_complete(struct vbn_ctx *ctx, struct vbn_op *op, int status)
+{
+	if (status)
+		ctx->counters.errors++;
+	op->status = status;
+	if (op->done)
+		op->done(op);
+}
+
+void core_defer(struct vbn_ctx *ctx, struct vbn_op *op, int status)
+{
+	op->priv[1] = (uint64_t)(int64_t)status;
+	op_push(&ctx->deferred, op);
+}
+
+static bool has_handler(const struct vbn_ctx *ctx, unsigned channel,
+			bool message)
+{
+	return message ? ctx->channels[channel].message != NULL
+		       : ctx->channels[channel].notify != NULL;
+}
+
+static void call(struct vbn_ep *ep, unsigned channel, bool is_message,
+		 uint32_t value, const void *data, size_t len)
+{
+	const struct channel *ch = &ep->ctx->channels[channel];
+
+	if (is_message)
+		ch->message(ch->message_arg, ep, data, len);
+	else
+		ch->notify(ch->notify_arg, ep, value);
+	ep_return_credit(ep);
+}
+
+static void park(struct vbn_ep *ep, unsigned channel, bool is_message,
+		 uint32_t value, const void *data, size_t len)
+{
+	struct vbn_ctx *ctx = ep->ctx;
+	struct parked *parked = malloc(sizeof(*parked) + len);
+
+	if (!parked) {
+		core_failed(ep, -ENOMEM, "no memory for an arrival");
+		return;
+	}
+	*parked = (struct parked){.ep = ep,
+				  .channel = channel,
+				  .is_message = is_message,
+				  .value = value,
+				  .len = len};
+	if (len)
+		memcpy(parked->data, data, len);
+	*ctx->parked_tail = parked;
+	ctx->parked_tail = &parked->next;
+}
+
+static void deliver(struct vbn_ep *ep, unsigned channel, bool is_message,
+		    uint32_t value, const void *data, size_t len)
+{
+	if (ep->ctx->parked)
+		parked_deliver(ep->ctx); /* the older first */
+	if (has_handler(ep->ctx, channel, is_message))
+		call(ep, channel, is_message, value, data, len);
+	else
+		park(ep, channel, is_message, value, data, len);
+}
+
+void parked_deliver(struct vbn_ctx *ctx)
+{
+	struct parked **link = &ctx->parked;
+
+	while (*link) {
+		struct parked *parked = *link;
+
+		if (!has_handler(ctx, parked->channel, parked->is_message)) {
+			link = &parked->next;
+			continue;
+		}
+		*link = parked->next;
+		if (!*link)
+			ctx->parked_tail = link;
+		call(parked->ep, parked->channel, parked->is_message,
+		     parked->value, parked->data, parked->len);
+		free(parked);
+	}
+}
+
+void parked_free(struct vbn_ctx *ctx)
+{
+	while (ctx->parked) {
+		struct parked *next = ctx->parked->next;
+
+		free(ctx->parked);
+		ctx->parked = next;
+	}
+	ctx->parked_tail = &ctx->parked;
+}
+
+void core_notify(struct vbn_ep *ep, uint32_t imm)
+{
+	deliver(ep, imm >> 28, false, imm & VBN_NOTIFY_MAX, NULL, 0);
+}
+
+void core_message(struct vbn_ep *ep, const struct message_header *header,
+		  const void *data, size_t len)
+{
+	switch (header->kind) {
+	case MESSAGE_CREDIT:
+		ep->tx_credits += header->u32;
+		break;
+	case MESSAGE_USER:
+		if (header->u32 >= 1 && header->u32 < VBN_CHANNELS)
+			deliver(ep, header->u32, true, 0, data, len);
+		break;
+	default:
+		send_deliver(ep, header, data, len);
+	}
+}
+
+int vbn_notify_handler(struct vbn_ctx *ctx, unsigned channel,
+		       void (*fn)(void *arg, struct vbn_ep *from,
+				  uint32_t value),
+		       void *arg)
+{
+	if (channel < 1 || channel >= VBN_CHANNELS)
+		return vbn_fail(-EINVAL, "channel %u (1..%d)", channel,
+				VBN_CHANNELS - 1);
+	ctx->channels[channel].notify = fn;
+	ctx->channels[channel].notify_arg = arg;
+	return 0;
+}
+
+int vbn_message_handler(struct vbn_ctx *ctx, unsigned channel,
+			void (*fn)(void *arg, struct vbn_ep *from,
+				   const void *data, size_t len),
+			void *arg)
+{
+	if (channel < 1 || channel >= VBN_CHANNELS)
+		return vbn_fail(-EINVAL, "channel %u (1..%d)", channel,
+				VBN_CHANNELS - 1);
+	ctx->channels[channel].message = fn;
+	ctx->channels[channel].message_arg = arg;
+	return 0;
+}
+
+void vbn_ctx_dump(const struct vbn_ctx *ctx, FILE *out)
+{
+	const struct vbn_counters *c = &ctx->counters;
+	const struct {
+		const char *name;
+		uint64_t value;
+	} rows[] = {
+		{"puts", c->puts},
+		{"gets", c->gets},
+		{"atomics", c->atomics},
+		{"sends", c->sends},
+		{"receives", c->receives},
+		{"notifies", c->notifies},
+		{"messages", c->messages},
+		{"put_bytes", c->put_bytes},
+		{"get_bytes", c->get_bytes},
+		{"send_bytes", c->send_bytes},
+		{"again", c->again},
+		{"staged_bytes", c->staged_bytes},
+		{"copied_bytes", c->copied_bytes},
+		{"doorbells", c->doorbells},
+		{"errors", c->errors},
+		{"sleeps", c->sleeps},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (rows[i].value)
+			fprintf(out, "verbena: rank %d ctx %d %s %llu\n",
+				ctx->job->rank, ctx->index, rows[i].name,
+				(unsigned long long)rows[i].value);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The shm provider's own structures, shared by its files. */
+#ifndef SHM_SHM_H
+#define SHM_SHM_H
+
+#include "ring.h"
+#include "share.h"
+
+#include "error.h"
+
+#include <sys/types.h>
+
+struct shm_job {
+	struct vbn_job *job;
+	struct share *share;
+};
+
+/* One page a context, mapped by its peers. */
+struct ctx_page {
+	_Atomic uint32_t armed; /* asleep, or about to: signal the eventfd */
+};
+
+struct shm_ctx {
+	struct shm_job *pjob;
+	struct vbn_ctx *ctx;
+	int page_fd, page_id, wake_id;
+	struct ctx_page *page;
+	struct shm_conn **conns; /* attached; NULL: closed, compacted later */
+	int nconns, room;
+	bool has_holes;
+};
+
+struct shm_conn {
+	struct shm_ctx *pctx;
+	struct vbn_ep *ep;
+	struct ring_shared *pair; /* both rings: creator's out first */
+	int pair_fd, pair_id;	  /* creator's, until finished */
+	struct ring tx, rx;
+	struct ctx_page *peer_page;
+	int peer_wake; /* eventfd, -1 if our own context */
+	bool self;
+};
+
+/* A peer's region. */
+struct shm_region {
+	char *map; /* where [base, base + length) is here, or NULL: heap */
+	size_t map_len;
+	uint64_t base;
+	unsigned access;
+	pid_t pid;
+	bool own; /* of this process: map is not a mapping */
+};
+
+/* region.c */
+int shm_mem_register(void *pjob, const struct vbn_mem *mem, void **handle,
+		     struct blob *announce);
+void shm_mem_deregister(void *pjob, void *handle);
+int shm_region_import(void *pjob, int rank, uint64_t base, uint64_t length,
+		      const struct blob *announce, void **import);
+void shm_import_release(void *pjob, void *import);
+/* Copy to or from a region: 0, or -errno. */
+int shm_write(struct shm_conn *conn, const struct shm_region *region,
+	      uint64_t remote, const void *local, size_t len);
+int shm_read(struct shm_conn *conn, const struct shm_region *region,
+	     uint64_t remote, void *local, size_t len);
+
+/* conn.c */
+int shm_conn_create(void *pctx, const struct conn_info *info,
+		    const struct blob *peer_address, void **conn,
+		    struct blob *offer);
+int shm_conn_accept(void *pctx, const struct conn_info *info,
+		    const struct blob *peer_address, const struct blob *offer,
+		    void **conn, struct blob *answer);
+int shm_conn_finish(void *conn, const struct blob *answer);
+int shm_conn_attach(void *conn, struct vbn_ep *ep);
+void shm_conn_close(void *conn, int status);
+/* The blob by which peers fetch a context's page and eventfd. */
+void shm_ctx_address(const struct shm_ctx *pctx, struct blob *address);
+
+#endif
