@@ -80,7 +80,7 @@ static int number_step(struct exec *exec, struct exec_entry *entry)
 	if (!peer)
 		return -ENOMEM;
 	entry->peer = peer;
-	if (step->kind == PLAN_EXPOSE)
+	if (step->kind == PLAN_OPEN)
 		return 0;
 	if (step->kind == PLAN_PUT) {
 		entry->index = peer->puts++;
@@ -143,8 +143,8 @@ static int try_step(struct exec *exec, struct exec_entry *entry)
 	    !is_done(exec, entry->step.dep[1]))
 		return -EAGAIN;
 	switch ((enum plan_kind)entry->step.kind) {
-	case PLAN_EXPOSE:
-		err = backend->expose(exec, entry);
+	case PLAN_OPEN:
+		err = backend->open(exec, entry);
 		break;
 	case PLAN_PUT:
 		if (entry->index != entry->peer->posted)

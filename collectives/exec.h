@@ -67,7 +67,7 @@ struct exec_backend {
 	bool (*via_landing)(struct exec *exec, struct exec_peer *peer);
 	/* A step enters the window. */
 	void (*enter)(struct exec *exec, struct exec_entry *entry);
-	int (*expose)(struct exec *exec, struct exec_entry *entry);
+	int (*open)(struct exec *exec, struct exec_entry *entry);
 	int (*put)(struct exec *exec, struct exec_entry *entry);
 	int (*wait)(struct exec *exec, struct exec_entry *entry);
 	int (*reduce)(struct exec *exec, struct exec_entry *entry);

@@ -9,11 +9,14 @@
 #include <errno.h>
 #include <stddef.h>
 
-struct plan_step plan_expose(int peer)
+struct plan_step plan_open(const struct plan *plan, int peer,
+			   enum plan_space dst)
 {
 	return (struct plan_step){
-		.kind = PLAN_EXPOSE,
+		.kind = PLAN_OPEN,
 		.peer = peer,
+		.dst = (uint8_t)dst,
+		.len = plan->segment,
 		.dep = {PLAN_NO_STEP, PLAN_NO_STEP},
 	};
 }

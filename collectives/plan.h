@@ -17,12 +17,12 @@
  * - A wait into LANDING is followed by exactly one reduce or copy from the
  *   landing of that peer; per peer these are in the order of the waits. An
  *   empty one (length 0) has none.
- * - A put into the peer's OUTPUT waits until the peer has exposed it. A plan
- *   exposes before the first step that may wait for others.
+ * - A put waits until its receiver has opened for its sender. A plan opens
+ *   for a peer before any step that another rank may be waiting for.
  * - A put is done once posted: its source may be read until its receiver's
  *   wait is done, so what overwrites the source must be causally after that.
  * - Memory that a put into OUTPUT writes is not touched by its owner between
- *   the owner's expose and the matching wait, unless causally before.
+ *   the owner's open and the matching wait, unless causally before.
  */
 #ifndef VBN_PLAN_H
 #define VBN_PLAN_H
@@ -32,7 +32,9 @@
 
 enum plan_kind {
 	PLAN_NONE,	  /* an empty part: done at once, holds a number */
-	PLAN_EXPOSE,	  /* from here on, peer may put into our OUTPUT */
+	PLAN_OPEN,	  /* peer may put from here on: into landing slots, if
+			     len is not 0 (elements of a message at most), and,
+			     if dst says so, into our OUTPUT */
 	PLAN_PUT,	  /* src -> dst of peer */
 	PLAN_WAIT,	  /* for the peer's next put, which lands in dst */
 	PLAN_REDUCE,	  /* dst = (landing of peer) + acc */
@@ -79,7 +81,7 @@ struct plan {
 	uint64_t segments, segment; /* how many, elements of each */
 	uint64_t iteration;
 	unsigned part; /* position in the iteration */
-	unsigned children;
+	unsigned children, opens;
 	unsigned lag;
 };
 
@@ -120,8 +122,9 @@ void plan_segment(struct plan *plan, uint64_t len);
 /* Rounds of doubling to reach n: ceil(log2(n)). */
 unsigned plan_log2(uint64_t n);
 
-/* The step that exposes our OUTPUT to @peer. */
-struct plan_step plan_expose(int peer);
+/* The step that opens for @peer's puts, of which some go into @dst. */
+struct plan_step plan_open(const struct plan *plan, int peer,
+			   enum plan_space dst);
 
 void plan_begin_ring(struct plan *plan);
 bool plan_next_ring(struct plan *plan, struct plan_step *step);

@@ -13,9 +13,16 @@
 bool plan_next_dissemination(struct plan *plan, struct plan_step *step)
 {
 	uint64_t n = (uint64_t)plan->shape.n, r = (uint64_t)plan->shape.rank;
+	uint64_t rounds = plan_log2(n);
 	uint64_t distance = UINT64_C(1) << plan->iteration;
 
-	if (distance >= n)
+	if (plan->next < rounds) {
+		distance = UINT64_C(1) << plan->next;
+		*step = plan_open(plan, (int)((r + n - distance) % n),
+				  PLAN_LANDING);
+		return true;
+	}
+	if (plan->iteration == rounds)
 		return false;
 	*step = (struct plan_step){
 		.dst = PLAN_LANDING,

@@ -8,7 +8,7 @@
  *
  * In round k of 2 (n - 1), rank r sends block (r - k) mod n to r + 1 and
  * receives block (r - 1 - k) mod n. Blocks are cut into the same number of
- * segments; message m = k * segments + s. Step 0 exposes the output to r - 1.
+ * segments; message m = k * segments + s. Step 0 opens for r - 1.
  * Iteration m is {put, wait, reduce}, in the allgather {put, wait}; put m needs
  * what came in iteration m minus segments. Putting before waiting in each
  * iteration is what keeps the ring from stopping, however small the window.
@@ -97,7 +97,7 @@ bool plan_next_ring(struct plan *plan, struct plan_step *step)
 	if (plan->segments == 0 || plan->iteration >= rounds * plan->segments)
 		return false;
 	if (plan->next == 0) {
-		*step = plan_expose(before);
+		*step = plan_open(plan, before, PLAN_OUTPUT);
 		return true;
 	}
 	k = plan->iteration / plan->segments;

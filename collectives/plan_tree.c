@@ -10,7 +10,7 @@
  * are made child by child, the smallest subtree first, on the way up, once;
  * what comes down is the same bits for all.
  *
- * All but the root first expose their output to the parent.
+ * First a rank opens for its parent and, in the allreduce, its children.
  *
  * Iteration i of the allreduce reduces segment i and hands down segment
  * i - lag, the lag being the way up and down, so that both flows are busy
@@ -56,8 +56,11 @@ void plan_begin_tree(struct plan *plan)
 		plan->children++;
 		bit <<= 1;
 	}
-	if (plan->shape.algorithm == PLAN_TREE_ALLREDUCE)
+	plan->opens = v != 0;
+	if (plan->shape.algorithm == PLAN_TREE_ALLREDUCE) {
+		plan->opens += plan->children;
 		plan->lag = 2 * plan_log2(n);
+	}
 }
 
 /* Segment @s: its length; *off gets its offset. */
@@ -118,7 +121,7 @@ static uint64_t summed(const struct plan *plan, uint64_t s)
 {
 	uint64_t downs = s > plan->lag ? s - plan->lag : 0;
 
-	return s * up_steps(plan) + downs * down_steps(plan) +
+	return plan->opens + s * up_steps(plan) + downs * down_steps(plan) +
 	       2 * plan->children - 1;
 }
 
@@ -148,12 +151,18 @@ static void down_step(const struct plan *plan, struct plan_step *step,
 		step->dep[0] = summed(plan, s);
 }
 
-/* Whether the plan is to begin with an expose, which *step gets. */
-static bool first_step(const struct plan *plan, struct plan_step *step)
+/* Whether the next step is an open, which *step gets. */
+static bool open_step(const struct plan *plan, struct plan_step *step)
 {
-	if (plan->next > 0 || virtual_rank(plan) == 0)
+	uint64_t i = plan->next;
+
+	if (i >= plan->opens)
 		return false;
-	*step = plan_expose(parent(plan));
+	if (virtual_rank(plan) == 0)
+		i++;
+	*step = i == 0 ? plan_open(plan, parent(plan), PLAN_OUTPUT)
+		       : plan_open(plan, child(plan, (unsigned)i - 1),
+				   PLAN_LANDING);
 	return true;
 }
 
@@ -163,7 +172,7 @@ bool plan_next_tree_allreduce(struct plan *plan, struct plan_step *step)
 
 	if (plan->shape.n == 1 || plan->segments == 0)
 		return false;
-	if (first_step(plan, step))
+	if (open_step(plan, step))
 		return true;
 	*step = (struct plan_step){.dep = {PLAN_NO_STEP, PLAN_NO_STEP}};
 	for (; plan->iteration < plan->segments + plan->lag;
@@ -189,7 +198,7 @@ bool plan_next_tree_broadcast(struct plan *plan, struct plan_step *step)
 {
 	if (plan->shape.n == 1 || plan->iteration >= plan->segments)
 		return false;
-	if (first_step(plan, step))
+	if (open_step(plan, step))
 		return true;
 	*step = (struct plan_step){.dep = {PLAN_NO_STEP, PLAN_NO_STEP}};
 	down_step(plan, step, plan->part++);

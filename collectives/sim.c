@@ -12,28 +12,12 @@
 
 #include "exec.h"
 #include "reduce.h"
+#include "sim_heap.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum event_kind {
-	EVENT_START,
-	EVENT_ARRIVE,
-	EVENT_CREDIT,
-	EVENT_EXPOSED,
-	EVENT_COMPUTED
-};
-
-struct event {
-	double time;
-	uint64_t order;
-	enum event_kind kind;
-	struct sim_rank *rank;
-	struct sim_peer *peer;	  /* arrive, credit: of rank */
-	struct exec_entry *entry; /* computed */
-};
 
 struct message {
 	uint8_t src, dst;
@@ -49,8 +33,8 @@ struct sim_peer {
 	struct sim_peer *other; /* the peer's on us */
 	int peer;
 	uint64_t landed, credits; /* sender: slots taken, slots granted */
-	bool exposed;		  /* sender: may put into the output */
-	bool exposing;		  /* receiver: has said so */
+	bool opened;		  /* sender: may put */
+	bool opening;		  /* receiver: has said so */
 	double last_arrival;
 	/* Receiver: messages [first, end) of a ring, arrived ones first. */
 	struct message *messages;
@@ -77,64 +61,20 @@ struct sim {
 	size_t element;
 	double now;
 	uint64_t random;
-	struct event *events;
-	size_t nevents, room;
-	uint64_t order;
+	struct heap heap;
 	struct sim_rank *ranks;
 	int failed; /* by a slot that can only be noticed later */
 };
 
-/* ---- the heap ---- */
-
-static bool earlier(const struct event *a, const struct event *b)
-{
-	return a->time < b->time || (a->time == b->time && a->order < b->order);
-}
+/* ---- helpers ---- */
 
 static void add_event(struct sim *sim, struct event event)
 {
-	size_t i = sim->nevents;
+	int err = heap_add(&sim->heap, &event);
 
-	if (i == sim->room) {
-		size_t room = sim->room ? 2 * sim->room : 256;
-		struct event *events =
-			realloc(sim->events, room * sizeof(*events));
-
-		if (!events) {
-			sim->failed = -ENOMEM;
-			return;
-		}
-		sim->events = events;
-		sim->room = room;
-	}
-	sim->nevents++;
-	event.order = sim->order++;
-	while (i > 0 && earlier(&event, &sim->events[(i - 1) / 2])) {
-		sim->events[i] = sim->events[(i - 1) / 2];
-		i = (i - 1) / 2;
-	}
-	sim->events[i] = event;
+	if (err)
+		sim->failed = err;
 }
-
-static struct event take_event(struct sim *sim)
-{
-	struct event first = sim->events[0];
-	struct event last = sim->events[--sim->nevents];
-	size_t i = 0, child;
-
-	for (; (child = 2 * i + 1) < sim->nevents; i = child) {
-		if (child + 1 < sim->nevents &&
-		    earlier(&sim->events[child + 1], &sim->events[child]))
-			child++;
-		if (!earlier(&sim->events[child], &last))
-			break;
-		sim->events[i] = sim->events[child];
-	}
-	sim->events[i] = last;
-	return first;
-}
-
-/* ---- helpers ---- */
 
 static int broken(struct sim *sim, const struct sim_rank *rank,
 		  const char *what)
@@ -273,8 +213,8 @@ static void sim_enter(struct exec *exec, struct exec_entry *entry)
 	const struct plan_step *step = &entry->step;
 
 	sim->result->steps++;
-	if (step->kind == PLAN_EXPOSE)
-		peer_of(entry->peer)->exposing = true;
+	if (step->kind == PLAN_OPEN)
+		peer_of(entry->peer)->opening = true;
 	if ((step->src != PLAN_LANDING &&
 	     !in_range(sim, step->src_off, step->len)) ||
 	    (step->dst != PLAN_LANDING &&
@@ -283,21 +223,19 @@ static void sim_enter(struct exec *exec, struct exec_entry *entry)
 	     !in_range(sim, step->acc_off, step->len)) ||
 	    (step->kind != PLAN_COPY && step->len > sim->opts->shape.chunk))
 		sim->failed = broken(sim, rank_of(exec), "step out of range");
-	if (step->kind == PLAN_WAIT && step->dst == PLAN_OUTPUT &&
-	    !peer_of(entry->peer)->exposing)
-		sim->failed = broken(sim, rank_of(exec), "not exposed");
+	if (step->kind == PLAN_WAIT && !peer_of(entry->peer)->opening)
+		sim->failed = broken(sim, rank_of(exec), "a wait without open");
 }
 
-static int sim_expose(struct exec *exec, struct exec_entry *entry)
+static int sim_open(struct exec *exec, struct exec_entry *entry)
 {
 	struct sim *sim = rank_of(exec)->sim;
 	struct sim_peer *peer = peer_of(entry->peer);
 
-	add_event(sim,
-		  (struct event){.time = sim->now + cost(sim, sim->opts->alpha),
-				 .kind = EVENT_EXPOSED,
-				 .rank = peer->other->rank,
-				 .peer = peer->other});
+	add_event(sim, (struct event){.time = sim->now + cost(sim, 0),
+				      .kind = EVENT_OPENED,
+				      .rank = peer->other->rank,
+				      .peer = peer->other});
 	return 0;
 }
 
@@ -346,8 +284,7 @@ static int sim_put(struct exec *exec, struct exec_entry *entry)
 	double start, arrival;
 	int err;
 
-	if (message.landed ? peer->landed >= peer->credits
-			   : step->len > 0 && !peer->exposed)
+	if (!peer->opened || (message.landed && peer->landed >= peer->credits))
 		return -EAGAIN;
 	err = push_message(there, message);
 	if (err)
@@ -415,7 +352,7 @@ static const struct exec_backend backend = {
 	.peer = sim_peer_get,
 	.via_landing = sim_via_landing,
 	.enter = sim_enter,
-	.expose = sim_expose,
+	.open = sim_open,
 	.put = sim_put,
 	.wait = sim_wait,
 	.reduce = sim_compute,
@@ -498,8 +435,8 @@ static int handle(struct sim *sim, const struct event *event)
 	case EVENT_CREDIT:
 		event->peer->credits++;
 		break;
-	case EVENT_EXPOSED:
-		event->peer->exposed = true;
+	case EVENT_OPENED:
+		event->peer->opened = true;
 		break;
 	case EVENT_COMPUTED:
 		computed(sim, rank, event->entry);
@@ -559,7 +496,7 @@ static void free_all(struct sim *sim)
 			free(peer);
 		}
 	free(sim->ranks);
-	free(sim->events);
+	free(sim->heap.events);
 }
 
 int sim_run(const struct sim_options *opts, struct sim_result *result)
@@ -588,8 +525,8 @@ int sim_run(const struct sim_options *opts, struct sim_result *result)
 					 .kind = EVENT_START,
 					 .rank = &sim.ranks[r]});
 	}
-	while (!err && !sim.failed && sim.nevents > 0) {
-		struct event event = take_event(&sim);
+	while (!err && !sim.failed && sim.heap.count > 0) {
+		struct event event = heap_take(&sim.heap);
 
 		sim.now = event.time;
 		err = handle(&sim, &event);

@@ -7,7 +7,8 @@
  *
  * Costs: a message takes alpha plus beta per byte, and holds its sender's
  * and its receiver's network interface for the bytes; a reduction or copy
- * takes gamma per byte of the rank's processor. With a seed, ranks start at
+ * takes gamma per byte of the rank's processor. To open takes nothing: it is
+ * done once for many calls, or early in a call. With a seed, ranks start at
  * random times and every cost is random instead, so that steps meet in
  * unusual orders; data is then read as late as the rules of plans allow.
  */

@@ -38,11 +38,11 @@ static float expected(size_t i, int nranks)
 }
 
 /* The largest of all ranks' numbers, by the job's store of what each has. */
-static int gather_max(struct sum *s, struct perf *p, double mine,
-		      double wrong, double *slowest, double *all_wrong)
+static int gather_max(struct sum *s, struct perf *p, double mine, double wrong,
+		      double *slowest, double *all_wrong)
 {
-	double *slots = s->comm ? calloc((size_t)p->nranks * 2, sizeof(double))
-				: NULL;
+	double *slots =
+		s->comm ? calloc((size_t)p->nranks * 2, sizeof(double)) : NULL;
 	int rc;
 
 	if (!slots)
@@ -86,8 +86,8 @@ static int timed(struct sum *s, struct perf *p, size_t count, double *seconds)
 	struct vbn_coll_options opts = {.size = sizeof(opts),
 					.algorithm = p->opts.algorithm};
 	size_t n = iterations(p, count * sizeof(float));
-	size_t warmup = p->opts.warmup == SIZE_MAX ? n / 10 + 1
-						   : p->opts.warmup;
+	size_t warmup =
+		p->opts.warmup == SIZE_MAX ? n / 10 + 1 : p->opts.warmup;
 	struct vbn_coll *coll;
 	double start;
 	int rc = vbn_allreduce_init(s->comm, s->in, s->out, count, VBN_FLOAT32,
@@ -168,7 +168,7 @@ static int one_size(struct perf *p, size_t size, void *arg)
 
 int perf_allreduce(struct perf *p)
 {
-	size_t bytes = p->opts.size	   ? p->opts.size
+	size_t bytes = p->opts.size  ? p->opts.size
 		       : p->opts.all ? LARGEST
 				     : 1u << 20;
 	struct sum s = {0};

@@ -80,8 +80,9 @@ static int stream(struct bw *b, size_t size, size_t n, double *end)
 		bool free_slot = b->ops[i % DEPTH].status != -EINPROGRESS;
 
 		if (i < n && free_slot) {
-			bool next = i + 1 < n && b->ops[(i + 1) % DEPTH].status
-							 != -EINPROGRESS;
+			bool next =
+				i + 1 < n &&
+				b->ops[(i + 1) % DEPTH].status != -EINPROGRESS;
 
 			rc = post(b, size, i, next);
 			if (rc == 0)
@@ -255,7 +256,7 @@ static int exchange_key(struct bw *b, size_t bytes)
 
 int perf_put_bw(struct perf *p)
 {
-	size_t bytes = p->opts.size	   ? p->opts.size
+	size_t bytes = p->opts.size  ? p->opts.size
 		       : p->opts.all ? LARGEST
 				     : 65536;
 	struct bw *b = calloc(1, sizeof(*b));

@@ -160,9 +160,9 @@ static void report(struct lat *l, size_t size, double *samples[3], size_t n)
 {
 	static const char *const names[] = {"verbena", "raw_write",
 					    "raw_write_imm"};
-	static const char *const labels[] = {
-		"verbena put with notify", "raw write, last byte polled",
-		"raw write with immediate"};
+	static const char *const labels[] = {"verbena put with notify",
+					     "raw write, last byte polled",
+					     "raw write with immediate"};
 	struct stats s[3];
 	cJSON *o = cJSON_CreateObject();
 

@@ -18,8 +18,8 @@
 
 struct perf_options {
 	const char *test;
-	size_t size;  /* 0: the test's default, unless all */
-	size_t limit; /* with all: the largest */
+	size_t size;	   /* 0: the test's default, unless all */
+	size_t limit;	   /* with all: the largest */
 	size_t iterations; /* 0: by size */
 	size_t warmup;	   /* SIZE_MAX: by iterations */
 	bool all, raw, check;

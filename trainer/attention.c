@@ -18,11 +18,11 @@
 /* One head of one sequence: where its parts are, and how rows are spaced. */
 struct head {
 	const real *query, *key, *value;
-	int context, width;	/* T, D/H */
-	int ld;			/* between rows of qkv */
-	int ld_out;		/* between rows of out */
-	int stride;		/* between rows of probabilities */
-	real scale;		/* 1 / sqrt(D/H) */
+	int context, width; /* T, D/H */
+	int ld;		    /* between rows of qkv */
+	int ld_out;	    /* between rows of out */
+	int stride;	    /* between rows of probabilities */
+	real scale;	    /* 1 / sqrt(D/H) */
 };
 
 static int round_up(int n, int unit)
@@ -44,8 +44,9 @@ static struct head head_of(const struct attention *shape, const real *qkv,
 			   int sequence, int head)
 {
 	const int width = shape->dim / shape->heads;
-	const real *base = qkv + (size_t)sequence * (size_t)shape->context *
-				 3 * (size_t)shape->dim + head * width;
+	const size_t positions = (size_t)sequence * (size_t)shape->context;
+	const real *base =
+		qkv + positions * 3 * (size_t)shape->dim + head * width;
 
 	return (struct head){
 		.query = base,
@@ -90,19 +91,19 @@ static void softmax_causal(real *scores, int valid, int end)
 static void head_forward(const struct head *h, real *probs, real *out)
 {
 	for (int at = 0; at < h->context; at += BLOCK) {
-		const int end = at + BLOCK < h->context ?
-				at + BLOCK : h->context;
+		const int end =
+			at + BLOCK < h->context ? at + BLOCK : h->context;
 		real *block = probs + (size_t)at * (size_t)h->stride;
 
 		real_gemm(false, true, end - at, end, h->width, h->scale,
-			  h->query + (size_t)at * (size_t)h->ld, h->ld,
-			  h->key, h->ld, 0, block, h->stride);
+			  h->query + (size_t)at * (size_t)h->ld, h->ld, h->key,
+			  h->ld, 0, block, h->stride);
 		for (int t = at; t < end; t++)
 			softmax_causal(probs + (size_t)t * (size_t)h->stride,
 				       t + 1, end);
-		real_gemm(false, false, end - at, h->width, end, 1,
-			  block, h->stride, h->value, h->ld,
-			  0, out + (size_t)at * (size_t)h->ld_out, h->ld_out);
+		real_gemm(false, false, end - at, h->width, end, 1, block,
+			  h->stride, h->value, h->ld, 0,
+			  out + (size_t)at * (size_t)h->ld_out, h->ld_out);
 	}
 }
 
@@ -137,7 +138,7 @@ static void softmax_backward(const real *probs, real *d, int end, real scale)
 	dot = simd_sum_lanes(dots);
 	for (int j = 0; j < end; j += SIMD_LANES)
 		simd_store(d + j, simd_load(probs + j) * scale *
-				  (simd_load(d + j) - dot));
+					  (simd_load(d + j) - dot));
 }
 
 /* dout is the head's columns of the gradient of out; dquery, dkey and dvalue
@@ -157,30 +158,27 @@ static void head_backward(const struct head *h, const real *probs,
 		const real *p = probs + (size_t)at * (size_t)h->stride;
 		const real *d = dout + (size_t)at * (size_t)h->ld_out;
 
-		real_gemm(true, false, end, h->width, end - at, 1,
-			  p, h->stride, d, h->ld_out, beta, dvalue, h->ld);
-		real_gemm(false, true, end - at, end, h->width, 1,
-			  d, h->ld_out, h->value, h->ld,
-			  0, scratch, h->stride);
+		real_gemm(true, false, end, h->width, end - at, 1, p, h->stride,
+			  d, h->ld_out, beta, dvalue, h->ld);
+		real_gemm(false, true, end - at, end, h->width, 1, d, h->ld_out,
+			  h->value, h->ld, 0, scratch, h->stride);
 		for (int t = at; t < end; t++) {
-			const size_t skipped = (size_t)(t - at) *
-					       (size_t)h->stride;
+			const size_t skipped =
+				(size_t)(t - at) * (size_t)h->stride;
 			real *ds = scratch + skipped;
 
 			softmax_backward(p + skipped, ds, end, h->scale);
 		}
-		real_gemm(false, false, end - at, h->width, end, 1,
-			  scratch, h->stride, h->key, h->ld,
-			  0, dquery + skip, h->ld);
-		real_gemm(true, false, end, h->width, end - at, 1,
-			  scratch, h->stride, h->query + skip, h->ld,
-			  beta, dkey, h->ld);
+		real_gemm(false, false, end - at, h->width, end, 1, scratch,
+			  h->stride, h->key, h->ld, 0, dquery + skip, h->ld);
+		real_gemm(true, false, end, h->width, end - at, 1, scratch,
+			  h->stride, h->query + skip, h->ld, beta, dkey, h->ld);
 	}
 }
 
 void attention_backward(const struct attention *shape, const real *qkv,
-			const real *probs, const real *dout,
-			real *dqkv, real *scratch)
+			const real *probs, const real *dout, real *dqkv,
+			real *scratch)
 {
 	const size_t matrix = attention_matrix(shape->context);
 	const size_t sequence = (size_t)shape->context * (size_t)shape->dim;

@@ -16,10 +16,10 @@
 #include <stddef.h>
 
 struct attention {
-	int sequences;		/* S */
-	int context;		/* T */
-	int dim;		/* D */
-	int heads;		/* H */
+	int sequences; /* S */
+	int context;   /* T */
+	int dim;       /* D */
+	int heads;     /* H */
 };
 
 /* Elements between rows of probabilities, and in the matrix of one head. */
@@ -33,7 +33,7 @@ void attention_forward(const struct attention *shape, const real *qkv,
 /* dqkv, as qkv, from dout[S,T,D]. scratch is one matrix, initialised once to
  * any finite values. */
 void attention_backward(const struct attention *shape, const real *qkv,
-			const real *probs, const real *dout,
-			real *dqkv, real *scratch);
+			const real *probs, const real *dout, real *dqkv,
+			real *scratch);
 
 #endif

@@ -20,8 +20,8 @@
 struct data {
 	const uint8_t *bytes;
 	uint64_t size;
-	uint64_t train;			/* validation is [train, size) */
-	uint64_t window;		/* context + 1 */
+	uint64_t train;	 /* validation is [train, size) */
+	uint64_t window; /* context + 1 */
 };
 
 /* The 90 % without overflow, whatever the size. */
@@ -39,14 +39,15 @@ static int check_size(const char *path, uint64_t size, uint64_t window,
 		return 0;
 	snprintf(why, why_size,
 		 "%s is too small: its %" PRIu64 " bytes leave %" PRIu64
-		 " to train and %" PRIu64 " to validate, and both need %"
-		 PRIu64 " (context + 1); use a longer text or a shorter "
-		 "context", path, size, train, size - train, window);
+		 " to train and %" PRIu64 " to validate, and both need %" PRIu64
+		 " (context + 1); use a longer text or a shorter "
+		 "context",
+		 path, size, train, size - train, window);
 	return -EINVAL;
 }
 
-static int map_file(int fd, const char *path, struct data *data,
-		    char *why, size_t size)
+static int map_file(int fd, const char *path, struct data *data, char *why,
+		    size_t size)
 {
 	struct stat status;
 	void *bytes;
@@ -59,8 +60,10 @@ static int map_file(int fd, const char *path, struct data *data,
 		return -error;
 	}
 	if (!S_ISREG(status.st_mode)) {
-		snprintf(why, size, "%s is not a regular file: "
-			 "give a file of text", path);
+		snprintf(why, size,
+			 "%s is not a regular file: "
+			 "give a file of text",
+			 path);
 		return -EINVAL;
 	}
 	data->size = (uint64_t)status.st_size;
@@ -71,16 +74,15 @@ static int map_file(int fd, const char *path, struct data *data,
 	bytes = mmap(NULL, (size_t)data->size, PROT_READ, MAP_PRIVATE, fd, 0);
 	if (bytes == MAP_FAILED) {
 		error = errno;
-		snprintf(why, size, "cannot map %s: %s", path,
-			 strerror(error));
+		snprintf(why, size, "cannot map %s: %s", path, strerror(error));
 		return -error;
 	}
 	data->bytes = bytes;
 	return 0;
 }
 
-int data_open(const char *path, int context, struct data **out,
-	      char *why, size_t size)
+int data_open(const char *path, int context, struct data **out, char *why,
+	      size_t size)
 {
 	struct data *data;
 	int fd, error;
@@ -88,8 +90,8 @@ int data_open(const char *path, int context, struct data **out,
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0) {
 		error = errno;
-		snprintf(why, size, "cannot read the data file %s: %s",
-			 path, strerror(error));
+		snprintf(why, size, "cannot read the data file %s: %s", path,
+			 strerror(error));
 		return -error;
 	}
 	data = calloc(1, sizeof(*data));
@@ -135,16 +137,14 @@ uint64_t data_train_offset(const struct data *data, uint64_t seed,
 	return random_below(key, i, data->train - data->window + 1);
 }
 
-uint64_t data_validation_offset(const struct data *data,
-				uint64_t n, uint64_t i)
+uint64_t data_validation_offset(const struct data *data, uint64_t n, uint64_t i)
 {
 	const uint64_t room = data_validation_bytes(data) - data->window;
 
 	if (n < 2)
 		return data->train;
 	/* room * i / (n - 1), without overflow. */
-	return data->train + room / (n - 1) * i +
-	       room % (n - 1) * i / (n - 1);
+	return data->train + room / (n - 1) * i + room % (n - 1) * i / (n - 1);
 }
 
 static void copy_sequence(const struct data *data, uint64_t offset, int row,
@@ -160,23 +160,24 @@ static void copy_sequence(const struct data *data, uint64_t offset, int row,
 }
 
 void data_train_batch(const struct data *data, uint64_t seed, uint64_t step,
-		      uint64_t first, int count,
-		      uint8_t *tokens, uint8_t *targets)
+		      uint64_t first, int count, uint8_t *tokens,
+		      uint8_t *targets)
 {
 	for (int i = 0; i < count; i++)
-		copy_sequence(data, data_train_offset(data, seed, step,
-						      first + (uint64_t)i),
+		copy_sequence(data,
+			      data_train_offset(data, seed, step,
+						first + (uint64_t)i),
 			      i, tokens, targets);
 }
 
-void data_validation_batch(const struct data *data, uint64_t n,
-			   uint64_t first, int count,
-			   uint8_t *tokens, uint8_t *targets)
+void data_validation_batch(const struct data *data, uint64_t n, uint64_t first,
+			   int count, uint8_t *tokens, uint8_t *targets)
 {
 	for (int i = 0; i < count; i++)
-		copy_sequence(data, data_validation_offset(data, n,
-							   first + (uint64_t)i),
-			      i, tokens, targets);
+		copy_sequence(
+			data,
+			data_validation_offset(data, n, first + (uint64_t)i), i,
+			tokens, targets);
 }
 
 void data_shuffle_context(uint8_t *tokens, int context, uint64_t seed)
@@ -184,8 +185,8 @@ void data_shuffle_context(uint8_t *tokens, int context, uint64_t seed)
 	const uint64_t key = random_key(seed, "shuffle");
 
 	for (int i = context - 2; i > 0; i--) {
-		const uint64_t j = random_below(key, (uint64_t)i,
-						(uint64_t)i + 1);
+		const uint64_t j =
+			random_below(key, (uint64_t)i, (uint64_t)i + 1);
 		const uint8_t byte = tokens[i];
 
 		tokens[i] = tokens[j];

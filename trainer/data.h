@@ -26,8 +26,8 @@ struct data;
  * line in `why` (size bytes): the file cannot be read, is not a regular file
  * (-EINVAL), or either part is shorter than a sequence (-EINVAL).
  */
-int data_open(const char *path, int context, struct data **out,
-	      char *why, size_t size);
+int data_open(const char *path, int context, struct data **out, char *why,
+	      size_t size);
 void data_close(struct data *data);
 
 /* Bytes in each part. */
@@ -42,8 +42,8 @@ uint64_t data_train_offset(const struct data *data, uint64_t seed,
  * Where in the file validation window i of n begins, i < n: they are spread
  * evenly over the part, and overlap if n windows do not fit side by side.
  */
-uint64_t data_validation_offset(const struct data *data,
-				uint64_t n, uint64_t i);
+uint64_t data_validation_offset(const struct data *data, uint64_t n,
+				uint64_t i);
 
 /*
  * Copies sequences [first, first + count) of a training step, or windows of a
@@ -51,11 +51,10 @@ uint64_t data_validation_offset(const struct data *data,
  * either of which may be NULL.
  */
 void data_train_batch(const struct data *data, uint64_t seed, uint64_t step,
-		      uint64_t first, int count,
-		      uint8_t *tokens, uint8_t *targets);
-void data_validation_batch(const struct data *data, uint64_t n,
-			   uint64_t first, int count,
-			   uint8_t *tokens, uint8_t *targets);
+		      uint64_t first, int count, uint8_t *tokens,
+		      uint8_t *targets);
+void data_validation_batch(const struct data *data, uint64_t n, uint64_t first,
+			   int count, uint8_t *tokens, uint8_t *targets);
 
 /*
  * Shuffles tokens[context] except for its last byte, by `seed`: what a model

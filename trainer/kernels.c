@@ -22,8 +22,8 @@ static const real *crow(const real *x, int i, int width)
 }
 
 void linear_forward(int rows, int in, int out, const real *x,
-		    const real *weight, const real *bias,
-		    const real *residual, real *y)
+		    const real *weight, const real *bias, const real *residual,
+		    real *y)
 {
 	for (int i = 0; bias && i < rows; i++) {
 		real *to = row(y, i, out);
@@ -44,15 +44,15 @@ void linear_forward(int rows, int in, int out, const real *x,
 void linear_backward_input(int rows, int in, int out, const real *dy,
 			   const real *weight, real *dx)
 {
-	real_gemm(false, false, rows, in, out, 1, dy, out, weight, in,
-		  0, dx, in);
+	real_gemm(false, false, rows, in, out, 1, dy, out, weight, in, 0, dx,
+		  in);
 }
 
 void linear_backward_weight(int rows, int in, int out, const real *dy,
 			    const real *x, real *dweight, real *dbias)
 {
-	real_gemm(true, false, out, in, rows, 1, dy, out, x, in,
-		  1, dweight, in);
+	real_gemm(true, false, out, in, rows, 1, dy, out, x, in, 1, dweight,
+		  in);
 	if (!dbias)
 		return;
 	for (int i = 0; i < rows; i++) {
@@ -111,8 +111,8 @@ void layernorm_forward(int rows, int dim, const real *x, const real *gain,
 
 /* Sums over a row of dxhat and of dxhat * xhat, where dxhat = dy * gain. */
 static void layernorm_sums(int dim, const real *dy, const real *x,
-			   const real *gain, real mean, real inverse,
-			   real *sum, real *dot)
+			   const real *gain, real mean, real inverse, real *sum,
+			   real *dot)
 {
 	vreal sums = simd_set(0), dots = simd_set(0), d;
 	int j = 0;
@@ -126,17 +126,17 @@ static void layernorm_sums(int dim, const real *dy, const real *x,
 		d = simd_load_part(dy + j, dim - j, 0) *
 		    simd_load_part(gain + j, dim - j, 0);
 		sums += d;
-		dots += d * ((simd_load_part(x + j, dim - j, 0) - mean) *
-			     inverse);
+		dots += d *
+			((simd_load_part(x + j, dim - j, 0) - mean) * inverse);
 	}
 	*sum = simd_sum_lanes(sums);
 	*dot = simd_sum_lanes(dots);
 }
 
 void layernorm_backward(int rows, int dim, const real *dy, const real *x,
-			const real *gain, const real *mean,
-			const real *inverse, const real *residual, real *dx,
-			real *restrict dgain, real *restrict dbias)
+			const real *gain, const real *mean, const real *inverse,
+			const real *residual, real *dx, real *restrict dgain,
+			real *restrict dbias)
 {
 	for (int i = 0; i < rows; i++) {
 		const real *d = crow(dy, i, dim);
@@ -204,8 +204,8 @@ void multiply(size_t count, real *x, const real *y)
 }
 
 void embedding_forward(int sequences, int context, int dim,
-		       const uint8_t *tokens, const real *tok,
-		       const real *pos, real *y)
+		       const uint8_t *tokens, const real *tok, const real *pos,
+		       real *y)
 {
 	for (int i = 0; i < sequences * context; i++) {
 		const real *a = crow(tok, tokens[i], dim);
@@ -218,8 +218,8 @@ void embedding_forward(int sequences, int context, int dim,
 }
 
 void embedding_backward(int sequences, int context, int dim,
-			const uint8_t *tokens, const real *dy,
-			real *dtok, real *dpos)
+			const uint8_t *tokens, const real *dy, real *dtok,
+			real *dpos)
 {
 	for (int i = 0; i < sequences * context; i++) {
 		const real *from = crow(dy, i, dim);

@@ -17,8 +17,8 @@
 /* y[rows,out] = x[rows,in] weight[out,in]^T; + bias[out]; + residual, as y.
  * bias and residual may be NULL. */
 void linear_forward(int rows, int in, int out, const real *x,
-		    const real *weight, const real *bias,
-		    const real *residual, real *y);
+		    const real *weight, const real *bias, const real *residual,
+		    real *y);
 
 /* dx[rows,in] = dy[rows,out] weight[out,in] */
 void linear_backward_input(int rows, int in, int out, const real *dy,
@@ -36,9 +36,9 @@ void layernorm_forward(int rows, int dim, const real *x, const real *gain,
 
 /* dx = gradient of x, + residual[rows,dim] unless NULL. */
 void layernorm_backward(int rows, int dim, const real *dy, const real *x,
-			const real *gain, const real *mean,
-			const real *inverse, const real *residual, real *dx,
-			real *restrict dgain, real *restrict dbias);
+			const real *gain, const real *mean, const real *inverse,
+			const real *residual, real *dx, real *restrict dgain,
+			real *restrict dbias);
 
 /*
  * GELU in tanh form (Hendrycks and Gimpel, 2016):
@@ -52,11 +52,11 @@ void multiply(size_t count, real *x, const real *y);
 
 /* y[s,t] = tok[tokens[s,t]] + pos[t] */
 void embedding_forward(int sequences, int context, int dim,
-		       const uint8_t *tokens, const real *tok,
-		       const real *pos, real *y);
+		       const uint8_t *tokens, const real *tok, const real *pos,
+		       real *y);
 void embedding_backward(int sequences, int context, int dim,
-			const uint8_t *tokens, const real *dy,
-			real *dtok, real *dpos);
+			const uint8_t *tokens, const real *dy, real *dtok,
+			real *dpos);
 
 /*
  * Replaces the logits[rows,256] by their softmax and returns the sum of

@@ -14,29 +14,29 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_LAYERS 1024
-#define MAX_DIM 16384
+#define MAX_LAYERS  1024
+#define MAX_DIM	    16384
 #define MAX_CONTEXT 16384
 
 struct layer_entry {
 	const char *name;
-	int rows, columns;	/* in units of dim; no columns: a vector */
+	int rows, columns; /* in units of dim; no columns: a vector */
 	enum tensor_init init;
 };
 
 static const struct layer_entry layer_entries[LAYER_TENSORS] = {
-	[LN1_GAIN] = { "ln1.gain", 1, 0, TENSOR_ONE },
-	[LN1_BIAS] = { "ln1.bias", 1, 0, TENSOR_ZERO },
-	[QKV_WEIGHT] = { "attn.qkv.weight", 3, 1, TENSOR_NORMAL },
-	[QKV_BIAS] = { "attn.qkv.bias", 3, 0, TENSOR_ZERO },
-	[PROJ_WEIGHT] = { "attn.proj.weight", 1, 1, TENSOR_RESIDUAL },
-	[PROJ_BIAS] = { "attn.proj.bias", 1, 0, TENSOR_ZERO },
-	[LN2_GAIN] = { "ln2.gain", 1, 0, TENSOR_ONE },
-	[LN2_BIAS] = { "ln2.bias", 1, 0, TENSOR_ZERO },
-	[UP_WEIGHT] = { "mlp.up.weight", 4, 1, TENSOR_NORMAL },
-	[UP_BIAS] = { "mlp.up.bias", 4, 0, TENSOR_ZERO },
-	[DOWN_WEIGHT] = { "mlp.down.weight", 1, 4, TENSOR_RESIDUAL },
-	[DOWN_BIAS] = { "mlp.down.bias", 1, 0, TENSOR_ZERO },
+	[LN1_GAIN] = {"ln1.gain", 1, 0, TENSOR_ONE},
+	[LN1_BIAS] = {"ln1.bias", 1, 0, TENSOR_ZERO},
+	[QKV_WEIGHT] = {"attn.qkv.weight", 3, 1, TENSOR_NORMAL},
+	[QKV_BIAS] = {"attn.qkv.bias", 3, 0, TENSOR_ZERO},
+	[PROJ_WEIGHT] = {"attn.proj.weight", 1, 1, TENSOR_RESIDUAL},
+	[PROJ_BIAS] = {"attn.proj.bias", 1, 0, TENSOR_ZERO},
+	[LN2_GAIN] = {"ln2.gain", 1, 0, TENSOR_ONE},
+	[LN2_BIAS] = {"ln2.bias", 1, 0, TENSOR_ZERO},
+	[UP_WEIGHT] = {"mlp.up.weight", 4, 1, TENSOR_NORMAL},
+	[UP_BIAS] = {"mlp.up.bias", 4, 0, TENSOR_ZERO},
+	[DOWN_WEIGHT] = {"mlp.down.weight", 1, 4, TENSOR_RESIDUAL},
+	[DOWN_BIAS] = {"mlp.down.bias", 1, 0, TENSOR_ZERO},
 };
 
 /* Where the list being written stands. */
@@ -45,29 +45,29 @@ struct cursor {
 	size_t offset;
 };
 
-static int check_range(const char *what, int value, int max,
-		       char *why, size_t size)
+static int check_range(const char *what, int value, int max, char *why,
+		       size_t size)
 {
 	if (value >= 1 && value <= max)
 		return 0;
-	snprintf(why, size, "%s is %d: choose a number from 1 to %d",
-		 what, value, max);
+	snprintf(why, size, "%s is %d: choose a number from 1 to %d", what,
+		 value, max);
 	return -EINVAL;
 }
 
-int model_config_check(const struct model_config *config,
-		       char *why, size_t size)
+int model_config_check(const struct model_config *config, char *why,
+		       size_t size)
 {
-	if (check_range("the number of layers", config->layers, MAX_LAYERS,
-			why, size) ||
+	if (check_range("the number of layers", config->layers, MAX_LAYERS, why,
+			size) ||
 	    check_range("the width (dim)", config->dim, MAX_DIM, why, size) ||
-	    check_range("the number of heads", config->heads, config->dim,
-			why, size) ||
-	    check_range("the context", config->context, MAX_CONTEXT,
-			why, size))
+	    check_range("the number of heads", config->heads, config->dim, why,
+			size) ||
+	    check_range("the context", config->context, MAX_CONTEXT, why, size))
 		return -EINVAL;
 	if (config->dim % config->heads) {
-		snprintf(why, size, "%d heads do not divide the width %d: "
+		snprintf(why, size,
+			 "%d heads do not divide the width %d: "
 			 "choose a width that is a multiple of %d",
 			 config->heads, config->dim, config->heads);
 		return -EINVAL;
@@ -81,14 +81,17 @@ int model_split(const struct model_config *config, int stages, int stage,
 	int each, extra;
 
 	if (stages < 1 || stages > config->layers) {
-		snprintf(why, size, "%d layers cannot be cut into %d stages: "
+		snprintf(why, size,
+			 "%d layers cannot be cut into %d stages: "
 			 "choose from 1 to %d stages",
 			 config->layers, stages, config->layers);
 		return -EINVAL;
 	}
 	if (stage < 0 || stage >= stages) {
-		snprintf(why, size, "there is no stage %d of %d: "
-			 "stages are numbered from 0", stage, stages);
+		snprintf(why, size,
+			 "there is no stage %d of %d: "
+			 "stages are numbered from 0",
+			 stage, stages);
 		return -EINVAL;
 	}
 	each = config->layers / stages;
@@ -162,8 +165,8 @@ static void append_layer(struct cursor *cursor, int dim, int layer)
 		const struct layer_entry *entry = &layer_entries[i];
 		struct tensor *tensor;
 
-		tensor = append(cursor, entry->rows * dim,
-				entry->columns * dim, entry->init);
+		tensor = append(cursor, entry->rows * dim, entry->columns * dim,
+				entry->init);
 		snprintf(tensor->name, sizeof(tensor->name), "layer.%d.%s",
 			 layer, entry->name);
 	}
@@ -174,7 +177,7 @@ void model_tensors(const struct model_config *config,
 {
 	const bool both = part->first && part->last;
 	const int dim = config->dim;
-	struct cursor cursor = { .next = tensors };
+	struct cursor cursor = {.next = tensors};
 	struct tensor *tensor;
 
 	if (part->first || (part->last && config->tied)) {
@@ -203,8 +206,8 @@ static void init_normal(real *values, size_t count, uint64_t key,
 		values[i] = (real)(deviation * random_normal(key, i));
 }
 
-void model_init(const struct model_config *config,
-		const struct tensor *tensors, int count, real *params)
+void model_init(const struct model_config *config, const struct tensor *tensors,
+		int count, real *params)
 {
 	for (int t = 0; t < count; t++) {
 		const struct tensor *tensor = &tensors[t];

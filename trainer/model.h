@@ -27,36 +27,36 @@
 
 struct model_config {
 	int layers;
-	int dim;		/* width of the residual stream */
-	int heads;		/* divides dim */
-	int context;		/* bytes in a sequence */
-	bool tied;		/* head = token embedding, transposed */
-	uint64_t seed;		/* of the initial values */
+	int dim;       /* width of the residual stream */
+	int heads;     /* divides dim */
+	int context;   /* bytes in a sequence */
+	bool tied;     /* head = token embedding, transposed */
+	uint64_t seed; /* of the initial values */
 };
 
 /* A stage's share of the model: layers [first_layer, last_layer), ... */
 struct model_part {
 	int first_layer;
 	int last_layer;
-	bool first;		/* ... the embeddings before them, ... */
-	bool last;		/* ... the final norm and the head after them */
+	bool first; /* ... the embeddings before them, ... */
+	bool last;  /* ... the final norm and the head after them */
 };
 
 enum tensor_init {
-	TENSOR_ZERO,		/* biases */
-	TENSOR_ONE,		/* gains */
-	TENSOR_NORMAL,		/* standard deviation 0.02 */
-	TENSOR_RESIDUAL,	/* 0.02 / sqrt(2 * layers): GPT-2's rule */
+	TENSOR_ZERO,	 /* biases */
+	TENSOR_ONE,	 /* gains */
+	TENSOR_NORMAL,	 /* standard deviation 0.02 */
+	TENSOR_RESIDUAL, /* 0.02 / sqrt(2 * layers): GPT-2's rule */
 };
 
 struct tensor {
-	char name[40];		/* "layer.3.attn.qkv.weight" */
-	int dims;		/* 1 or 2 */
-	int shape[2];		/* shape[1] is 1 if dims is 1 */
-	size_t count;		/* elements */
-	size_t offset;		/* in the stage's buffer, in elements */
+	char name[40]; /* "layer.3.attn.qkv.weight" */
+	int dims;      /* 1 or 2 */
+	int shape[2];  /* shape[1] is 1 if dims is 1 */
+	size_t count;  /* elements */
+	size_t offset; /* in the stage's buffer, in elements */
 	enum tensor_init init;
-	bool decay;		/* weight decay applies (matrices) */
+	bool decay; /* weight decay applies (matrices) */
 	/*
 	 * The first and the last stage both hold this tensor: before the
 	 * update, the caller adds up the two gradients and gives the sum to
@@ -66,14 +66,25 @@ struct tensor {
 	bool tied;
 };
 
-/* Tensors of one layer, in the order of the tensor list. */
+/*
+ * Tensors of one layer, in the order of the tensor list. Gains and biases of
+ * norms are [dim]. Weights: QKV [3 dim, dim] (query, key, then value rows),
+ * PROJ [dim, dim], UP [4 dim, dim], DOWN [dim, 4 dim]; biases are as long as
+ * their weight has rows.
+ */
 enum layer_tensor {
-	LN1_GAIN, LN1_BIAS,	/* [dim] */
-	QKV_WEIGHT, QKV_BIAS,	/* [3 dim, dim]: query, key, value rows */
-	PROJ_WEIGHT, PROJ_BIAS,	/* [dim, dim] */
-	LN2_GAIN, LN2_BIAS,	/* [dim] */
-	UP_WEIGHT, UP_BIAS,	/* [4 dim, dim] */
-	DOWN_WEIGHT, DOWN_BIAS,	/* [dim, 4 dim] */
+	LN1_GAIN,
+	LN1_BIAS,
+	QKV_WEIGHT,
+	QKV_BIAS,
+	PROJ_WEIGHT,
+	PROJ_BIAS,
+	LN2_GAIN,
+	LN2_BIAS,
+	UP_WEIGHT,
+	UP_BIAS,
+	DOWN_WEIGHT,
+	DOWN_BIAS,
 	LAYER_TENSORS,
 };
 
@@ -82,8 +93,8 @@ enum layer_tensor {
  * says what is wrong and what to do. Every other function of the trainer
  * expects a configuration that passed.
  */
-int model_config_check(const struct model_config *config,
-		       char *why, size_t size);
+int model_config_check(const struct model_config *config, char *why,
+		       size_t size);
 
 /*
  * The part of stage number `stage` of `stages`: layers are dealt out evenly,
@@ -108,7 +119,7 @@ void model_tensors(const struct model_config *config,
  * tensor depends on (seed, name, i) only: random_normal() under
  * random_key(seed, name). So each split of a model starts as the same model.
  */
-void model_init(const struct model_config *config,
-		const struct tensor *tensors, int count, real *params);
+void model_init(const struct model_config *config, const struct tensor *tensors,
+		int count, real *params);
 
 #endif

@@ -18,23 +18,23 @@ struct range {
 
 struct optimizer {
 	struct optimizer_config config;
-	struct range *ranges;		/* ascending, without gaps */
+	struct range *ranges; /* ascending, without gaps */
 	int range_count;
-	real *state;			/* [2, count] */
+	real *state; /* [2, count] */
 	size_t count;
 };
 
 /* AdamW's factors in one step, the same for all elements. */
 struct factors {
 	real beta1, beta2;
-	real rate;			/* lr / (1 - beta1^step) */
-	real unbias2;			/* 1 / (1 - beta2^step) */
+	real rate;    /* lr / (1 - beta1^step) */
+	real unbias2; /* 1 / (1 - beta2^step) */
 	real epsilon;
-	real shrink;			/* lr * decay */
+	real shrink; /* lr * decay */
 };
 
-struct optimizer_config optimizer_defaults(enum optimizer_kind kind,
-					   double lr, uint64_t total_steps)
+struct optimizer_config optimizer_defaults(enum optimizer_kind kind, double lr,
+					   uint64_t total_steps)
 {
 	const uint64_t tenth = total_steps / 10;
 
@@ -78,8 +78,8 @@ int optimizer_create(const struct optimizer_config *config,
 		return -ENOMEM;
 	optimizer->config = *config;
 	optimizer->range_count = count;
-	optimizer->ranges = calloc((size_t)count + 1,
-				   sizeof(*optimizer->ranges));
+	optimizer->ranges =
+		calloc((size_t)count + 1, sizeof(*optimizer->ranges));
 	if (!optimizer->ranges)
 		goto destroy;
 	for (int i = 0; i < count; i++) {
@@ -91,8 +91,8 @@ int optimizer_create(const struct optimizer_config *config,
 		optimizer->count += tensors[i].count;
 	}
 	if (config->kind == OPTIMIZER_ADAMW) {
-		optimizer->state = calloc(2 * optimizer->count + 1,
-					  sizeof(real));
+		optimizer->state =
+			calloc(2 * optimizer->count + 1, sizeof(real));
 		if (!optimizer->state)
 			goto destroy;
 	}
@@ -119,8 +119,8 @@ static vreal simd_sqrt(vreal v)
 	return v;
 }
 
-static inline void adamw(const struct factors *f, vreal g,
-			 vreal *p, vreal *m, vreal *v)
+static inline void adamw(const struct factors *f, vreal g, vreal *p, vreal *m,
+			 vreal *v)
 {
 	*m = *m * f->beta1 + g * (1 - f->beta1);
 	*v = *v * f->beta2 + g * g * (1 - f->beta2);
@@ -173,8 +173,8 @@ static struct factors step_factors(const struct optimizer_config *config,
 }
 
 static void update_adamw(struct optimizer *optimizer, uint64_t step,
-			 size_t begin, size_t end,
-			 real *params, const real *grads)
+			 size_t begin, size_t end, real *params,
+			 const real *grads)
 {
 	real *m = optimizer->state, *v = m + optimizer->count;
 	struct factors f = step_factors(&optimizer->config, step);
@@ -182,8 +182,7 @@ static void update_adamw(struct optimizer *optimizer, uint64_t step,
 
 	for (int i = 0; i < optimizer->range_count; i++) {
 		const struct range *range = &optimizer->ranges[i];
-		const size_t from = range->begin > begin ?
-				    range->begin : begin;
+		const size_t from = range->begin > begin ? range->begin : begin;
 		const size_t to = range->end < end ? range->end : end;
 
 		if (from >= to)
@@ -194,9 +193,8 @@ static void update_adamw(struct optimizer *optimizer, uint64_t step,
 	}
 }
 
-void optimizer_update(struct optimizer *optimizer, uint64_t step,
-		      size_t begin, size_t end,
-		      real *params, const real *grads)
+void optimizer_update(struct optimizer *optimizer, uint64_t step, size_t begin,
+		      size_t end, real *params, const real *grads)
 {
 	const real lr = (real)optimizer_lr(&optimizer->config, step);
 

@@ -15,18 +15,18 @@
 #include "model.h"
 
 enum optimizer_kind {
-	OPTIMIZER_SGD,		/* p -= lr g; no decay, no schedule */
+	OPTIMIZER_SGD, /* p -= lr g; no decay, no schedule */
 	OPTIMIZER_ADAMW,
 };
 
 struct optimizer_config {
 	enum optimizer_kind kind;
-	double lr;		/* the highest learning rate */
+	double lr; /* the highest learning rate */
 	double beta1, beta2, epsilon;
-	double decay;		/* of tensors whose decay flag is set */
-	uint64_t warmup_steps;	/* AdamW: linear up to lr, ... */
-	uint64_t total_steps;	/* ... then a half cosine down to ... */
-	double lr_floor;	/* ... this share of lr, and no further */
+	double decay;	       /* of tensors whose decay flag is set */
+	uint64_t warmup_steps; /* AdamW: linear up to lr, ... */
+	uint64_t total_steps;  /* ... then a half cosine down to ... */
+	double lr_floor;       /* ... this share of lr, and no further */
 };
 
 struct optimizer;
@@ -35,8 +35,8 @@ struct optimizer;
  * The defaults: beta 0.9 and 0.95, epsilon 1e-8, decay 0.1, warm-up over a
  * tenth of the steps but no more than 100, floor 0.1.
  */
-struct optimizer_config optimizer_defaults(enum optimizer_kind kind,
-					   double lr, uint64_t total_steps);
+struct optimizer_config optimizer_defaults(enum optimizer_kind kind, double lr,
+					   uint64_t total_steps);
 
 /* The learning rate of a step. Steps are counted from 1. */
 double optimizer_lr(const struct optimizer_config *config, uint64_t step);
@@ -55,9 +55,8 @@ void optimizer_destroy(struct optimizer *optimizer);
  * whole buffers. Steps are counted from 1 and go up by 1; each element is
  * updated once a step.
  */
-void optimizer_update(struct optimizer *optimizer, uint64_t step,
-		      size_t begin, size_t end,
-		      real *params, const real *grads);
+void optimizer_update(struct optimizer *optimizer, uint64_t step, size_t begin,
+		      size_t end, real *params, const real *grads);
 
 /*
  * The state to save or to restore: the first moments, then the second, `count`

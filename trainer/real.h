@@ -36,8 +36,7 @@ void real_init(int threads);
  * ldc are the distances between the rows as they are stored, in elements.
  * With beta == 0, c is written without being read.
  */
-void real_gemm(bool ta, bool tb, int m, int n, int k,
-	       real alpha, const real *a, int lda, const real *b, int ldb,
-	       real beta, real *c, int ldc);
+void real_gemm(bool ta, bool tb, int m, int n, int k, real alpha, const real *a,
+	       int lda, const real *b, int ldb, real beta, real *c, int ldc);
 
 #endif

@@ -62,12 +62,12 @@ struct action schedule_action(enum schedule_kind kind, int p, int m, int s,
 	const int j = i - warmup;
 
 	if (j < 0)
-		return (struct action){ ACTION_FORWARD, i };
+		return (struct action){ACTION_FORWARD, i};
 	if (j >= steady)
-		return (struct action){ ACTION_BACKWARD, i - m };
+		return (struct action){ACTION_BACKWARD, i - m};
 	if (j % 2)
-		return (struct action){ ACTION_BACKWARD, j / 2 };
-	return (struct action){ ACTION_FORWARD, warmup + j / 2 };
+		return (struct action){ACTION_BACKWARD, j / 2};
+	return (struct action){ACTION_FORWARD, warmup + j / 2};
 }
 
 /* The ends of the actions so far: forward[s * m + b], backward likewise. */
@@ -77,13 +77,12 @@ struct simulation {
 	const struct stage_cost *costs;
 	const struct schedule_links *links;
 	double *forward, *backward;
-	double *clock;			/* [p]: when the stage is free */
-	int *next;			/* [p]: index of its next action */
-	int *in_flight, *peak;		/* [p] */
+	double *clock;	       /* [p]: when the stage is free */
+	int *next;	       /* [p]: index of its next action */
+	int *in_flight, *peak; /* [p] */
 };
 
-static double at(const struct simulation *sim, const double *ends,
-		 int s, int b)
+static double at(const struct simulation *sim, const double *ends, int s, int b)
 {
 	return ends[(size_t)s * (size_t)sim->m + (size_t)b];
 }
@@ -93,8 +92,8 @@ static double at(const struct simulation *sim, const double *ends,
  * ready and when the buffer of the message `buffers` before it was freed.
  * Messages are in ascending order of micro-batch, as both passes are.
  */
-static double arrival(const struct simulation *sim, double ready,
-		      int buffers, int receiver, int b)
+static double arrival(const struct simulation *sim, double ready, int buffers,
+		      int receiver, int b)
 {
 	double freed = 0;
 
@@ -108,9 +107,10 @@ static double arrival(const struct simulation *sim, double ready,
 /* Activation b at stage s, from s - 1. */
 static double activation_arrival(const struct simulation *sim, int s, int b)
 {
-	const int buffers = sim->links->activations ?
-		sim->links->activations[s] :
-		schedule_slots(sim->kind, sim->p, sim->m, s);
+	const int buffers =
+		sim->links->activations
+			? sim->links->activations[s]
+			: schedule_slots(sim->kind, sim->p, sim->m, s);
 
 	return arrival(sim, at(sim, sim->forward, s - 1, b), buffers, s, b);
 }
@@ -160,8 +160,8 @@ static bool run_stage(struct simulation *sim, int s)
 	for (; sim->next[s] < length; sim->next[s]++) {
 		const struct action action = schedule_action(
 			sim->kind, sim->p, sim->m, s, sim->next[s]);
-		const size_t cell = (size_t)s * (size_t)sim->m +
-				    (size_t)action.micro_batch;
+		const size_t cell =
+			(size_t)s * (size_t)sim->m + (size_t)action.micro_batch;
 		double when = start(sim, s, action);
 
 		if (when < 0)
@@ -191,8 +191,8 @@ static int run(struct simulation *sim)
 			moved |= run_stage(sim, s);
 	}
 	for (int s = 0; s < sim->p; s++)
-		if (sim->next[s] < schedule_length(sim->kind, sim->p,
-						   sim->m, s))
+		if (sim->next[s] <
+		    schedule_length(sim->kind, sim->p, sim->m, s))
 			return -EDEADLK;
 	return 0;
 }
@@ -205,8 +205,8 @@ static void measure(const struct simulation *sim,
 	for (int s = 0; s < sim->p; s++) {
 		if (sim->clock[s] > makespan)
 			makespan = sim->clock[s];
-		busy += sim->m * (sim->costs[s].forward +
-				  sim->costs[s].backward);
+		busy += sim->m *
+			(sim->costs[s].forward + sim->costs[s].backward);
 	}
 	total = makespan * sim->p;
 	result->makespan = makespan;
@@ -219,8 +219,13 @@ int schedule_simulate(enum schedule_kind kind, int p, int m,
 		      const struct schedule_links *links,
 		      struct schedule_result *result, int *peaks)
 {
-	struct simulation sim = { kind, p, m, costs, links,
-				  NULL, NULL, NULL, NULL, NULL, NULL };
+	struct simulation sim = {
+		.kind = kind,
+		.p = p,
+		.m = m,
+		.costs = costs,
+		.links = links,
+	};
 	size_t stages, cells;
 	int error = -ENOMEM;
 

@@ -34,7 +34,7 @@ enum action_kind {
 
 struct action {
 	enum action_kind kind;
-	int micro_batch;		/* 0 <= micro_batch < m */
+	int micro_batch; /* 0 <= micro_batch < m */
 };
 
 /* 0 and the kind of that name ("gpipe", "1f1b"), or -EINVAL. */
@@ -68,17 +68,17 @@ struct stage_cost {
  * until the end of the micro-batch's backward.
  */
 struct schedule_links {
-	const int *activations;		/* [p]: stage s's receive buffers from
-					 * s - 1; NULL: schedule_slots() */
-	int gradients;			/* receive buffers from s + 1, >= 1 */
-	int sends;			/* send buffers, each way, >= 1 */
+	const int *activations; /* [p]: stage s's receive buffers from
+				 * s - 1; NULL: schedule_slots() */
+	int gradients;		/* receive buffers from s + 1, >= 1 */
+	int sends;		/* send buffers, each way, >= 1 */
 	double transfer;
 };
 
 struct schedule_result {
-	double makespan;		/* from 0 to the end of the last action */
-	double bubble;			/* idle share of p * makespan */
-	double bubble_ideal;		/* idle time / busy time */
+	double makespan;     /* from 0 to the end of the last action */
+	double bubble;	     /* idle share of p * makespan */
+	double bubble_ideal; /* idle time / busy time */
 };
 
 /*

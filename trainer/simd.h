@@ -31,7 +31,7 @@ typedef int32_t vbits __attribute__((vector_size(SIMD_BYTES)));
 
 static inline vreal simd_set(real x)
 {
-	return x - (vreal){ 0 };
+	return x - (vreal){0};
 }
 
 static inline vreal simd_load(const real *p)

@@ -17,8 +17,8 @@
 static size_t layer_offset(const struct stage *stage, int l,
 			   enum layer_tensor which)
 {
-	const bool token = stage->part.first ||
-			   (stage->part.last && stage->config.tied);
+	const bool token =
+		stage->part.first || (stage->part.last && stage->config.tied);
 	const int before = token + stage->part.first;
 
 	return stage->tensors[before + l * LAYER_TENSORS + (int)which].offset;
@@ -33,8 +33,9 @@ static size_t norm_offset(const struct stage *stage, int which)
 
 static size_t head_offset(const struct stage *stage)
 {
-	return stage->config.tied ?
-	       0 : stage->tensors[stage->tensor_count - 1].offset;
+	return stage->config.tied
+		       ? 0
+		       : stage->tensors[stage->tensor_count - 1].offset;
 }
 
 static size_t position_offset(const struct stage *stage)
@@ -110,9 +111,9 @@ static void layer_backward_input(const struct stage *stage, struct slot *slot,
 	multiply((size_t)rows * 4 * (size_t)dim, a->up, wide);
 	linear_backward_input(rows, dim, 4 * dim, a->up, PARAM(UP_WEIGHT),
 			      narrow);
-	layernorm_backward(rows, dim, narrow, a->mid, PARAM(LN2_GAIN),
-			   a->mean2, a->inverse2, dout, a->dmid,
-			   GRAD(LN2_GAIN), GRAD(LN2_BIAS));
+	layernorm_backward(rows, dim, narrow, a->mid, PARAM(LN2_GAIN), a->mean2,
+			   a->inverse2, dout, a->dmid, GRAD(LN2_GAIN),
+			   GRAD(LN2_BIAS));
 	linear_backward_input(rows, dim, dim, a->dmid, PARAM(PROJ_WEIGHT),
 			      narrow);
 	attention_backward(&shape, a->qkv, a->probs, narrow, a->dqkv,
@@ -120,8 +121,8 @@ static void layer_backward_input(const struct stage *stage, struct slot *slot,
 	linear_backward_input(rows, dim, 3 * dim, a->dqkv, PARAM(QKV_WEIGHT),
 			      narrow);
 	layernorm_backward(rows, dim, narrow, slot->borders[l].x,
-			   PARAM(LN1_GAIN), a->mean1, a->inverse1, a->dmid,
-			   dx, GRAD(LN1_GAIN), GRAD(LN1_BIAS));
+			   PARAM(LN1_GAIN), a->mean1, a->inverse1, a->dmid, dx,
+			   GRAD(LN1_GAIN), GRAD(LN1_BIAS));
 #undef PARAM
 }
 
@@ -144,15 +145,14 @@ static void layer_backward_weight(const struct stage *stage,
 }
 
 /* The final norm and the head, over rows of x; logits is [rows, 256]. */
-static void head_forward(const struct stage *stage, struct slot *slot,
-			 int rows, const real *x, real *logits)
+static void head_forward(const struct stage *stage, struct slot *slot, int rows,
+			 const real *x, real *logits)
 {
 	const int dim = stage->config.dim;
 
-	layernorm_forward(rows, dim, x,
-			  stage->params + norm_offset(stage, 0),
-			  stage->params + norm_offset(stage, 1),
-			  slot->ln, slot->mean, slot->inverse);
+	layernorm_forward(rows, dim, x, stage->params + norm_offset(stage, 0),
+			  stage->params + norm_offset(stage, 1), slot->ln,
+			  slot->mean, slot->inverse);
 	linear_forward(rows, dim, MODEL_VOCABULARY, slot->ln,
 		       stage->params + head_offset(stage), NULL, NULL, logits);
 }
@@ -168,8 +168,8 @@ static void head_backward_input(const struct stage *stage, struct slot *slot,
 			      stage->params + head_offset(stage),
 			      stage->narrow);
 	layernorm_backward(rows, dim, stage->narrow, border->x,
-			   stage->params + norm_offset(stage, 0),
-			   slot->mean, slot->inverse, NULL, border->own_dx,
+			   stage->params + norm_offset(stage, 0), slot->mean,
+			   slot->inverse, NULL, border->own_dx,
 			   stage->grads + norm_offset(stage, 0),
 			   stage->grads + norm_offset(stage, 1));
 	border->dx = border->own_dx;
@@ -273,9 +273,8 @@ static void embeddings_backward(const struct stage *stage,
 				const struct slot *slot)
 {
 	embedding_backward(slot->sequences, stage->config.context,
-			   stage->config.dim, slot->tokens,
-			   slot->borders[0].dx, stage->grads,
-			   stage->grads + position_offset(stage));
+			   stage->config.dim, slot->tokens, slot->borders[0].dx,
+			   stage->grads, stage->grads + position_offset(stage));
 }
 
 void stage_backward(struct stage *stage, int slot_index, real scale,

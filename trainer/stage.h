@@ -33,7 +33,7 @@ struct stage_io {
 	const uint8_t *tokens;	/* first stage: [S, T]; others: unused */
 	const real *input;	/* all but the first: [S, T, D] */
 	real *output;		/* all but the last: [S, T, D] */
-	const uint8_t *targets;	/* last: [S, T], or NULL: no loss */
+	const uint8_t *targets; /* last: [S, T], or NULL: no loss */
 	real *logits;		/* last, without targets: [S, V] */
 	int position;		/* whose logits: 0 <= position < T */
 };

@@ -37,15 +37,15 @@ static void carve_layer(struct carver *carver, struct layer *layer,
 			const struct stage *stage, size_t rows)
 {
 	const size_t dim = (size_t)stage->config.dim;
-	const size_t heads = (size_t)stage->max_sequences *
-			     (size_t)stage->config.heads;
+	const size_t heads =
+		(size_t)stage->max_sequences * (size_t)stage->config.heads;
 
 	layer->mean1 = take(carver, rows, 1);
 	layer->inverse1 = take(carver, rows, 1);
 	layer->ln1 = take(carver, rows, dim);
 	layer->qkv = take(carver, rows, 3 * dim);
-	layer->probs = take(carver, heads,
-			    attention_matrix(stage->config.context));
+	layer->probs =
+		take(carver, heads, attention_matrix(stage->config.context));
 	layer->att = take(carver, rows, dim);
 	layer->mid = take(carver, rows, dim);
 	layer->mean2 = take(carver, rows, 1);
@@ -87,8 +87,8 @@ static void carve_slot(struct carver *carver, struct slot *slot,
 static void carve_stage(struct carver *carver, struct stage *stage)
 {
 	const size_t dim = (size_t)stage->config.dim;
-	const size_t rows = stage_activation_count(stage,
-						   stage->max_sequences) / dim;
+	const size_t rows =
+		stage_activation_count(stage, stage->max_sequences) / dim;
 
 	for (int i = 0; i < stage->slot_count; i++)
 		carve_slot(carver, &stage->slots[i], stage, rows);
@@ -105,27 +105,26 @@ static int allocate_tables(struct stage *stage)
 	const size_t slots = (size_t)stage->slot_count;
 	const size_t layers = (size_t)stage->layers;
 
-	stage->tensors = calloc((size_t)stage->tensor_count,
-				sizeof(*stage->tensors));
+	stage->tensors =
+		calloc((size_t)stage->tensor_count, sizeof(*stage->tensors));
 	stage->slots = calloc(slots, sizeof(*stage->slots));
-	stage->all_layers = calloc(slots * layers + 1,
-				   sizeof(*stage->all_layers));
-	stage->all_borders = calloc(slots * (layers + 1),
-				    sizeof(*stage->all_borders));
+	stage->all_layers =
+		calloc(slots * layers + 1, sizeof(*stage->all_layers));
+	stage->all_borders =
+		calloc(slots * (layers + 1), sizeof(*stage->all_borders));
 	if (!stage->tensors || !stage->slots || !stage->all_layers ||
 	    !stage->all_borders)
 		return -ENOMEM;
 	for (size_t i = 0; i < slots; i++) {
 		stage->slots[i].layers = stage->all_layers + i * layers;
-		stage->slots[i].borders = stage->all_borders +
-					  i * (layers + 1);
+		stage->slots[i].borders = stage->all_borders + i * (layers + 1);
 	}
 	return 0;
 }
 
 static int allocate_arena(struct stage *stage)
 {
-	struct carver carver = { .base = NULL };
+	struct carver carver = {.base = NULL};
 
 	carve_stage(&carver, stage);
 	if (carver.overflow)
@@ -136,7 +135,7 @@ static int allocate_arena(struct stage *stage)
 		return -ENOMEM;
 	/* Also makes the paddings finite, which attention asks for. */
 	memset(stage->arena, 0, stage->bytes);
-	carver = (struct carver){ .base = stage->arena };
+	carver = (struct carver){.base = stage->arena};
 	carve_stage(&carver, stage);
 	return 0;
 }

@@ -207,7 +207,7 @@ static struct conn_info info_of(const struct connect *c)
 
 static void ctx_key(char *key, size_t room, int rank, int index)
 {
-	snprintf(key, room, "c/%d/%d", rank, index);
+	snprintf(key, room, INTERNAL_KEY "c/%d/%d", rank, index);
 }
 
 int connect_publish(struct vbn_ctx *ctx, const struct blob *addresses)

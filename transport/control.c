@@ -542,6 +542,7 @@ void control_close(struct control *c)
 	pthread_mutex_unlock(&c->lock);
 	wake(c);
 	pthread_join(c->thread, NULL);
+	wire_close(&c->wire);
 	if (c->store)
 		store_stop(c->store, c->timeout_ms);
 	control_free(c);

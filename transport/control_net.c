@@ -87,12 +87,12 @@ static void guard_install(void)
 
 static int guard(int fd)
 {
-	size_t room = guarded_room ? 2 * guarded_room : 64;
 	int rc = 0;
 
 	pthread_once(&guard_once, guard_install);
 	pthread_mutex_lock(&guard_lock);
 	if (guarded_count == guarded_room) {
+		size_t room = guarded_room ? 2 * guarded_room : 64;
 		int *more = realloc(guarded, room * sizeof(*more));
 
 		if (more) {

@@ -19,12 +19,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#define INTERNAL_KEY "\001" /* what the library's own store keys begin with */
 #define CTX_MAX	     256   /* contexts a rank may open in a job's life */
 #define REGION_MAX   65536 /* registrations open to peers at once */
 #define STAGE_BYTES  ((size_t)256 << 10)
 #define PIECES	     32 /* pieces of split or staged operations in flight */
 #define FETCHES	     16 /* large receives in flight */
 #define RENDEZVOUS_MAX 8  /* large sends in flight per endpoint */
+#define ATOMICS_MAX    16 /* by the target, in flight per endpoint */
 #define LEAVE_GRACE_MS 200
 
 enum message_kind {
@@ -34,6 +36,9 @@ enum message_kind {
 	MESSAGE_RENDEZVOUS, /* a send to be fetched: u64[0] cookie,
 			       u64[1] length; data: packed rkey */
 	MESSAGE_FETCHED,    /* u64[0] cookie, u32: errno */
+	MESSAGE_ATOMIC,	    /* for the target to do: u32 1 compare-swap;
+			       u64: address, operand, compare; data: cookie */
+	MESSAGE_ATOMIC_DONE /* u64[0] cookie, u64[1] value before, u32 errno */
 };
 
 /* ---- job ---- */
@@ -224,6 +229,10 @@ struct vbn_ep {
 	struct fetch *fetches;	     /* in order of matching */
 	struct op_list rendezvous;   /* sends waiting for FETCHED */
 	unsigned nrendezvous;
+	struct op_list atomics; /* that the target does */
+	unsigned natomics;
+	struct message_header answers[ATOMICS_MAX]; /* owed to the peer */
+	unsigned nanswers;
 	struct unexpected *unexpected, **unexpected_tail;
 	uint64_t leave_at_ms; /* 0: the peer has not left */
 	struct vbn_ep *next_pumping;
@@ -271,6 +280,14 @@ bool send_run(struct vbn_ep *ep); /* true: nothing owed */
 void send_fail(struct vbn_ep *ep, int status);
 int ep_message(struct vbn_ep *ep, const struct message_header *header,
 	       const void *data, size_t len);
+
+/* atomics.c [ctx]: atomics that the target's context does */
+int atomic_ask(struct vbn_ep *ep, struct vbn_op *op,
+	       const struct atomic_args *args);
+void atomic_deliver(struct vbn_ep *ep, const struct message_header *header,
+		    const void *data, size_t len);
+bool atomic_run(struct vbn_ep *ep); /* true: nothing owed */
+void atomic_fail(struct vbn_ep *ep, int status);
 
 /* deliver.c [ctx] */
 void parked_deliver(struct vbn_ctx *ctx);

@@ -263,6 +263,7 @@ static void run_pumps(struct vbn_ctx *ctx)
 		ep->in_pumping = false;
 		done = pump_run(ep);
 		done = send_run(ep) && done;
+		done = atomic_run(ep) && done;
 		if (!done)
 			ep_want_pump(ep);
 	}
@@ -422,8 +423,14 @@ void vbn_ctx_close(struct vbn_ctx *ctx)
 	ctx->closing = true;
 	connect_withdraw(ctx);
 	drain_inbox(ctx);
-	for (int i = 0; i < ctx->neps; i++)
-		ep_shutdown(ctx->eps[i], -ECANCELED);
+	for (int i = 0; i < ctx->neps; i++) {
+		struct vbn_ep *ep = ctx->eps[i];
+
+		if (ep->conn)
+			connect_closed(ctx, ep->rank, ep->index,
+				       ep->generation);
+		ep_shutdown(ep, -ECANCELED);
+	}
 	while (ctx->deferred.head)
 		run_deferred(ctx);
 	parked_free(ctx);

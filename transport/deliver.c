@@ -122,6 +122,10 @@ void core_message(struct vbn_ep *ep, const struct message_header *header,
 		if (header->u32 >= 1 && header->u32 < VBN_CHANNELS)
 			deliver(ep, header->u32, true, 0, data, len);
 		break;
+	case MESSAGE_ATOMIC:
+	case MESSAGE_ATOMIC_DONE:
+		atomic_deliver(ep, header, data, len);
+		break;
 	default:
 		send_deliver(ep, header, data, len);
 	}

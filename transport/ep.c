@@ -52,6 +52,7 @@ static void ep_init(struct vbn_ep *ep)
 	op_list_init(&ep->recvs);
 	op_list_init(&ep->fetching);
 	op_list_init(&ep->rendezvous);
+	op_list_init(&ep->atomics);
 	ep->unexpected = NULL;
 	ep->unexpected_tail = &ep->unexpected;
 }
@@ -139,6 +140,7 @@ void ep_shutdown(struct vbn_ep *ep, int status)
 	}
 	pump_fail(ep, status);
 	send_fail(ep, status);
+	atomic_fail(ep, status);
 }
 
 void ep_fail(struct vbn_ep *ep, int status, const char *why)

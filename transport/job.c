@@ -32,28 +32,34 @@ int vbn_job_timeout_ms(const struct vbn_job *job)
 	return job->timeout_ms;
 }
 
+/* The library's own keys begin with INTERNAL_KEY; others may not. */
+static int check_key(const char *key)
+{
+	if (key && *key && *key != INTERNAL_KEY[0] &&
+	    strlen(key) <= CONTROL_KEY_MAX)
+		return 0;
+	return vbn_fail(-EINVAL,
+			"a key has 1 to %d bytes and begins with a printable "
+			"one",
+			CONTROL_KEY_MAX);
+}
+
 int vbn_job_set(struct vbn_job *job, const char *key, const void *value,
 		size_t len, int timeout_ms)
 {
-	char full[CONTROL_KEY_MAX + 1];
+	int err = check_key(key);
 
-	if (!key || !*key || strlen(key) > CONTROL_KEY_MAX - 2)
-		return vbn_fail(-EINVAL, "a key has 1 to %d bytes",
-				CONTROL_KEY_MAX - 2);
-	snprintf(full, sizeof(full), "u/%s", key);
-	return control_set(job->control, full, value, len, timeout_ms);
+	return err ? err
+		   : control_set(job->control, key, value, len, timeout_ms);
 }
 
 int vbn_job_get(struct vbn_job *job, const char *key, void *value, size_t *len,
 		int timeout_ms)
 {
-	char full[CONTROL_KEY_MAX + 1];
+	int err = check_key(key);
 
-	if (!key || !*key || strlen(key) > CONTROL_KEY_MAX - 2)
-		return vbn_fail(-EINVAL, "a key has 1 to %d bytes",
-				CONTROL_KEY_MAX - 2);
-	snprintf(full, sizeof(full), "u/%s", key);
-	return control_get(job->control, full, value, len, timeout_ms);
+	return err ? err
+		   : control_get(job->control, key, value, len, timeout_ms);
 }
 
 int vbn_job_fence(struct vbn_job *job, int timeout_ms)

@@ -46,7 +46,7 @@ static void give_region(struct vbn_job *job, const struct vbn_mem *mem)
 
 static void region_name(char *key, size_t room, int rank, uint32_t region)
 {
-	snprintf(key, room, "m/%d/%u", rank, region);
+	snprintf(key, room, INTERNAL_KEY "m/%d/%u", rank, region);
 }
 
 static void unregister_all(struct vbn_mem *mem)

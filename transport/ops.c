@@ -285,6 +285,8 @@ static int start_atomic(struct vbn_ep *ep, struct vbn_op *op,
 		return vbn_fail(-EINVAL, "an atomic's address is a multiple "
 					 "of 8");
 	err = ep->ops->atomic(ep->conn, op, args);
+	if (err == -ENXIO)
+		err = atomic_ask(ep, op, args);
 	if (err)
 		return err == -EAGAIN ? again(ep) : err;
 	taken(op, 8);

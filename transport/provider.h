@@ -176,6 +176,10 @@ struct provider {
 	int (*get)(void *conn, struct vbn_op *op, const struct get_args *args);
 	int (*atomic)(void *conn, struct vbn_op *op,
 		      const struct atomic_args *args);
+	/*
+	 * (atomic may also return -ENXIO: not on this region; the core then
+	 * has the target do it, for all its peers over this provider.)
+	 */
 	/* Completes when all earlier puts of the connection have landed. */
 	int (*flush)(void *conn, struct vbn_op *op);
 	/*

@@ -128,7 +128,7 @@ static int request(struct vbn_job *job, int rank, enum provider_id provider,
 		free(import); /* another context was faster */
 		return -EAGAIN;
 	}
-	snprintf(key, sizeof(key), "m/%d/%u", rank, rkey->region);
+	snprintf(key, sizeof(key), INTERNAL_KEY "m/%d/%u", rank, rkey->region);
 	control_lookup(job->control, key, false, looked_up, import);
 	return -EAGAIN;
 }

@@ -25,10 +25,18 @@ static void flight_done(struct vbn_op *op)
 	f->done++;
 }
 
-/* Post until FLIGHT are taken or the library has enough. */
+/* Post until FLIGHT are taken or the library has enough. The region is known
+ * by then, so that the first ones are taken at once. */
 static void flight_post(struct flight *f, struct vbn_ep *ep,
 			const struct vbn_rkey *rkey, struct buffer *local)
 {
+	struct vbn_op *first = t_alloc(f->t, sizeof(*first));
+
+	if (!t_ok(f->t,
+		  put((struct post){ep, first, rkey, 0, 0}, local->data, 8),
+		  "vbn_put") ||
+	    !t_wait(f->t, first, "put"))
+		return;
 	for (int i = 0; i < FLIGHT; i++) {
 		struct vbn_op *op = &f->ops[i];
 		int rc;
@@ -69,6 +77,23 @@ static void flight_check(struct flight *f, bool may_succeed)
 	}
 }
 
+/* The other side: its receive ends with an error when the closer closes. */
+static void await_close(struct test *t)
+{
+	struct vbn_op *op = t_alloc(t, sizeof(*op));
+	uint8_t *data = t_alloc(t, 20000);
+	double until = now() + 20;
+	int rc;
+
+	/* Sends that got through before the close are received. */
+	do {
+		rc = recv_from(t->ep, op, data, 20000);
+		if (rc == 0)
+			rc = vbn_wait(t->ctx, op, 20000);
+	} while (rc == 0 && now() < until);
+	t_is(t, rc, -ECONNRESET, "a receive from the closer");
+}
+
 static void run_context(struct test *t)
 {
 	struct flight *f = t_alloc(t, sizeof(*f));
@@ -80,6 +105,10 @@ static void run_context(struct test *t)
 	f->t = t;
 	if (!local || !target || !t_exchange_rkey(t, &target->rkey, &rkey))
 		return;
+	if (t->rank == 1) {
+		await_close(t);
+		return;
+	}
 	flight_post(f, t->ep, &rkey, local);
 	t_check(t, f->taken >= 4, "only %d operations taken", f->taken);
 	start = now();
@@ -100,6 +129,10 @@ static void run_endpoint(struct test *t)
 	f->t = t;
 	if (!local || !target || !t_exchange_rkey(t, &target->rkey, &rkey))
 		return;
+	if (t->rank == 1) {
+		await_close(t);
+		return;
+	}
 	flight_post(f, t->ep, &rkey, local);
 	t_check(t, f->taken >= 4, "only %d operations taken", f->taken);
 	start = now();
@@ -186,15 +219,18 @@ static void run_peer_closed(struct test *t)
 
 	if (!local || !target || !t_exchange_rkey(t, &target->rkey, &rkey))
 		return;
+	/* A receive that the peer will never serve, and puts meanwhile. */
+	if (t->rank == 0)
+		t_ok(t, recv_from(t->ep, &ops[0], local->data, 64), "vbn_recv");
+	if (!t_barrier(t))
+		return;
 	if (t->rank == 1) {
+		sleep_ms(20);
 		vbn_ctx_close(t->ctx);
 		t->ctx = NULL;
 		t_barrier(t);
 		return;
 	}
-	/* A receive that the peer will never serve, and puts meanwhile. */
-	if (!t_ok(t, recv_from(t->ep, &ops[0], local->data, 64), "vbn_recv"))
-		return;
 	until = now() + 20;
 	while (rc == 0 && now() < until) {
 		rc = vbn_put(t->ep, &ops[1], local->data, 4096, &rkey, 0, 0);

@@ -27,7 +27,8 @@ struct party {
 	struct vbn_rkey victim_key, friend_key;
 	struct vbn_op ops[PENDING];
 	int completions[PENDING];
-	int notified; /* by the friend */
+	int notified; /* by the friend, */
+	int expected; /* and so often it should have been */
 };
 
 static void party_done(struct vbn_op *op)
@@ -225,18 +226,33 @@ static void all_refused(struct party *p)
 		now() - start);
 }
 
-/* Survivors exchange 200 verified puts with notify. */
-static void friends_talk(struct party *p, unsigned seed)
+/* One notify each way: neither goes on before the other has come so far. */
+static bool friends_meet(struct party *p)
+{
+	struct vbn_op *op = t_alloc(p->t, sizeof(*op));
+	double until = now() + 30;
+
+	if (!t_ok(p->t, notify(p->to_friend, op, VBN_CHANNEL_USER, 2),
+		  "a notify between survivors"))
+		return false;
+	p->expected++;
+	while ((op->status == -EINPROGRESS || p->notified < p->expected) &&
+	       now() < until && vbn_ep_status(p->to_friend) == 0)
+		vbn_ctx_wait(p->t->ctx, 10);
+	return t_check(p->t, p->notified >= p->expected && op->status == 0,
+		       "the survivors do not meet: %d of %d notifies, own %s",
+		       p->notified, p->expected, err_name(op->status));
+}
+
+/* Survivors exchange @count puts with notify, all verified. */
+static void friends_talk(struct party *p, unsigned seed, int count)
 {
 	struct test *t = p->t;
 	struct vbn_op *op = t_alloc(t, sizeof(*op));
+	struct post post = {p->to_friend, op, &p->friend_key, 0, 0};
 	double until = now() + 20;
-	int base = p->notified;
 
-	for (int i = 0; i < 200; i++) {
-		struct post post = {p->to_friend, op, &p->friend_key, 0, 0};
-
-		/* One after the other: half a window each way, kept apart. */
+	for (int i = 0; i < count; i++) {
 		fill(p->local->data, WINDOW, seed);
 		if (!t_ok(t,
 			  put_notify(post, p->local->data, WINDOW,
@@ -244,30 +260,26 @@ static void friends_talk(struct party *p, unsigned seed)
 			  "a put between survivors") ||
 		    !t_wait(t, op, "a put between survivors"))
 			return;
-		while (p->notified <= base + i && now() < until)
+		p->expected++;
+		while (p->notified < p->expected && now() < until)
 			vbn_ctx_wait(t->ctx, 10);
-		if (!t_check(t, p->notified > base + i,
+		if (!t_check(t, p->notified >= p->expected,
 			     "the survivors' endpoint does not go on"))
 			return;
 	}
 	t_pattern(t, p->window->data, WINDOW, seed, "between survivors");
 	if (t_ok(t, flush(p->to_friend, op), "vbn_flush"))
 		t_wait(t, op, "flush between survivors");
+	friends_meet(p);
 }
 
-/* Every survivor has come this far; through the data path, as the store may
- * be the one that died. */
+/*
+ * Both have come this far; through the data path, as the store may be the one
+ * that died.
+ */
 static void friends_part(struct party *p)
 {
-	struct vbn_op *op = t_alloc(p->t, sizeof(*op));
-	int before = p->notified;
-	double until = now() + 30;
-
-	if (notify(p->to_friend, op, VBN_CHANNEL_USER, 2) != 0)
-		return;
-	while ((op->status == -EINPROGRESS || p->notified == before) &&
-	       now() < until && vbn_ep_status(p->to_friend) == 0)
-		vbn_ctx_wait(p->t->ctx, 10);
+	friends_meet(p);
 	t_drive(p->t, 100);
 }
 
@@ -292,6 +304,8 @@ static void death(struct test *t, int victim, enum traffic traffic, bool busy)
 		return;
 	if (t->rank == victim)
 		die(p, busy);
+	/* What they use is known by now; without the store nothing new is. */
+	friends_talk(p, 4, 1);
 	if (!until_dead(p, traffic, true))
 		return;
 	if (victim != 0) {
@@ -308,7 +322,7 @@ static void death(struct test *t, int victim, enum traffic traffic, bool busy)
 		vbn_job_dead(t->job));
 	all_end(p, moment);
 	all_refused(p);
-	friends_talk(p, 5);
+	friends_talk(p, 5, 200);
 	if (victim != 0)
 		new_endpoint_fails(p);
 	t_is(t, vbn_job_fence(t->job, 5000), -ECONNRESET,
@@ -405,7 +419,7 @@ static void run_leave(struct test *t)
 		"leaving in order looks like a death");
 	all_end(p, moment + 0.3);
 	all_refused(p);
-	friends_talk(p, 9);
+	friends_talk(p, 9, 200);
 	friends_part(p);
 }
 

@@ -165,11 +165,9 @@ int side_put(struct bench *bench, struct side *side, struct vbn_op *op,
 	     const struct region *from, size_t len, const struct region *to,
 	     bool notify, uint32_t imm, bool more)
 {
-	struct put_args args = {.len = len,
-				.notify = notify,
-				.imm = imm,
-				.more = more};
-	int err;
+	struct put_args args = {
+		.len = len, .notify = notify, .imm = imm, .more = more};
+	int err = -ECONNRESET;
 
 	if (len) {
 		args.local = from->mem.addr;
@@ -178,10 +176,13 @@ int side_put(struct bench *bench, struct side *side, struct vbn_op *op,
 		args.remote = (uintptr_t)to->mem.addr;
 		args.key = (void *)(uintptr_t)&to->announce;
 	}
-	while (side->ep.conn &&
-	       (err = bench->ops->put(side->ep.conn, op, &args)) == -EAGAIN)
+	while (side->ep.conn) {
+		err = bench->ops->put(side->ep.conn, op, &args);
+		if (err != -EAGAIN)
+			return err;
 		bench_progress(bench);
-	return side->ep.conn ? err : -ECONNRESET;
+	}
+	return err;
 }
 
 int side_get(struct bench *bench, struct side *side, struct vbn_op *op,

@@ -146,6 +146,7 @@ for ((tries = 200; tries > 0; tries--)); do
 done
 kill -KILL $killed_run
 wait $killed_run 2>/dev/null
+rm -f "${VBN_RXE_CACHE:-$tree/build/rxe}/console-$killed_run.log"
 check "the command had begun" grep -q begun "$work/killed.out"
 check "a killed script leaves no emulator" no_qemu 1112
 wait $timeout_run

@@ -71,15 +71,15 @@ static int create(struct dump *dump)
 	if (model_split(&dump->config, 1, 0, &part, why, sizeof(why)))
 		return -1;
 	count = model_param_count(&dump->config, &part);
-	dump->positions = (size_t)dump->sequences *
-			  (size_t)dump->config.context;
+	dump->positions =
+		(size_t)dump->sequences * (size_t)dump->config.context;
 	dump->params = calloc(count, sizeof(real));
 	dump->grads = calloc(count, sizeof(real));
 	dump->tokens = malloc(dump->positions + 1);
 	dump->targets = malloc(dump->positions + 1);
 	if (!dump->params || !dump->grads || !dump->tokens || !dump->targets ||
-	    stage_create(&dump->config, &part, dump->sequences, 1,
-			 dump->params, dump->grads, &dump->stage)) {
+	    stage_create(&dump->config, &part, dump->sequences, 1, dump->params,
+			 dump->grads, &dump->stage)) {
 		fprintf(stderr, "dump: cannot make the model\n");
 		return -1;
 	}
@@ -142,13 +142,13 @@ static void write_out(const struct dump *dump, double loss)
 
 int main(int argc, char **argv)
 {
-	struct dump dump = { .sequences = 0 };
-	struct stage_io io = { .position = 0 };
+	struct dump dump = {.sequences = 0};
+	struct stage_io io = {.position = 0};
 	double loss;
 
 	if (argc != 7) {
 		fprintf(stderr, "usage: dump LAYERS DIM HEADS CONTEXT "
-			"SEQUENCES TIED > FILE\n");
+				"SEQUENCES TIED > FILE\n");
 		return EXIT_FAILURE;
 	}
 	real_init(1);
@@ -160,8 +160,8 @@ int main(int argc, char **argv)
 	io.tokens = dump.tokens;
 	io.targets = dump.targets;
 	loss = stage_forward(dump.stage, 0, dump.sequences, &io);
-	stage_backward(dump.stage, 0, (real)(1 / (double)dump.positions),
-		       NULL, NULL);
+	stage_backward(dump.stage, 0, (real)(1 / (double)dump.positions), NULL,
+		       NULL);
 	write_out(&dump, loss / (double)dump.positions);
 	destroy(&dump);
 	return ferror(stdout) || fclose(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #define CONTEXT 16
-#define SIZE 5003
-#define TRAIN 4502		/* 90 % of SIZE, rounded down */
+#define SIZE	5003
+#define TRAIN	4502 /* 90 % of SIZE, rounded down */
 
 static char path[] = "/tmp/verbena-data-XXXXXX";
 
@@ -43,8 +43,8 @@ static struct data *open_file(void)
 	char why[200] = "";
 
 	write_file(SIZE);
-	CU_ASSERT_EQUAL_FATAL(data_open(path, CONTEXT, &data, why,
-					sizeof(why)), 0);
+	CU_ASSERT_EQUAL_FATAL(data_open(path, CONTEXT, &data, why, sizeof(why)),
+			      0);
 	return data;
 }
 
@@ -69,13 +69,12 @@ static void test_train_offsets(void)
 
 	for (uint64_t step = 0; step < 1000; step++) {
 		for (uint64_t i = 0; i < 100; i++) {
-			const uint64_t at =
-				data_train_offset(data, 7, step, i);
+			const uint64_t at = data_train_offset(data, 7, step, i);
 
 			low = at < low ? at : low;
 			high = at > high ? at : high;
-			same_step += at ==
-				data_train_offset(data, 7, step + 1, i);
+			same_step +=
+				at == data_train_offset(data, 7, step + 1, i);
 			same_seed += at == data_train_offset(data, 8, step, i);
 		}
 	}
@@ -100,8 +99,8 @@ static void test_train_batch(void)
 
 		for (uint64_t t = 0; t < CONTEXT; t++) {
 			right &= tokens[i * CONTEXT + t] == byte_at(at + t);
-			right &= targets[i * CONTEXT + t] ==
-				 byte_at(at + t + 1);
+			right &=
+				targets[i * CONTEXT + t] == byte_at(at + t + 1);
 		}
 	}
 	CU_ASSERT_TRUE(right);
@@ -141,7 +140,7 @@ static void test_validation(void)
 static void test_shuffle(void)
 {
 	uint8_t tokens[CONTEXT], again[CONTEXT];
-	int count[CONTEXT] = { 0 }, moved = 0;
+	int count[CONTEXT] = {0}, moved = 0;
 
 	for (int i = 0; i < CONTEXT; i++)
 		tokens[i] = again[i] = (uint8_t)i;
@@ -206,17 +205,17 @@ static int remove_path(void)
 }
 
 static CU_TestInfo tests[] = {
-	{ "split", test_split },
-	{ "training offsets", test_train_offsets },
-	{ "training batch", test_train_batch },
-	{ "validation windows", test_validation },
-	{ "shuffled context", test_shuffle },
-	{ "unusable files", test_errors },
+	{"split", test_split},
+	{"training offsets", test_train_offsets},
+	{"training batch", test_train_batch},
+	{"validation windows", test_validation},
+	{"shuffled context", test_shuffle},
+	{"unusable files", test_errors},
 	CU_TEST_INFO_NULL,
 };
 
 static CU_SuiteInfo suites[] = {
-	{ "data", make_path, remove_path, NULL, NULL, tests },
+	{"data", make_path, remove_path, NULL, NULL, tests},
 	CU_SUITE_INFO_NULL,
 };
 

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_STAGES 4
+#define MAX_STAGES    4
 #define MAX_SEQUENCES 5
 
 #ifdef VBN_REAL_DOUBLE
@@ -39,7 +39,11 @@ struct pipeline {
 };
 
 static const struct model_config small = {
-	.layers = 4, .dim = 12, .heads = 3, .context = 9, .seed = 3,
+	.layers = 4,
+	.dim = 12,
+	.heads = 3,
+	.context = 9,
+	.seed = 3,
 };
 
 static uint8_t tokens[MAX_SEQUENCES * 128], targets[MAX_SEQUENCES * 128];
@@ -77,14 +81,16 @@ static void create_stage(struct pipeline *pipeline, int s)
 	int count;
 
 	CU_ASSERT_EQUAL_FATAL(model_split(config, pipeline->count, s, &part,
-					  why, sizeof(why)), 0);
+					  why, sizeof(why)),
+			      0);
 	size = pipeline->sizes[s] = model_param_count(config, &part);
 	pipeline->params[s] = zeros(size);
 	pipeline->grads[s] = zeros(size);
 	CU_ASSERT_EQUAL_FATAL(stage_create(config, &part, MAX_SEQUENCES, 2,
 					   pipeline->params[s],
 					   pipeline->grads[s],
-					   &pipeline->stages[s]), 0);
+					   &pipeline->stages[s]),
+			      0);
 	tensors = list(pipeline, s, &count);
 	model_init(config, tensors, count, pipeline->params[s]);
 	size = stage_activation_count(pipeline->stages[s], MAX_SEQUENCES);
@@ -97,7 +103,7 @@ static void create_stage(struct pipeline *pipeline, int s)
 /* Undisturbed. */
 static struct pipeline create_plain(struct model_config config, int count)
 {
-	struct pipeline pipeline = { .config = config, .count = count };
+	struct pipeline pipeline = {.config = config, .count = count};
 
 	for (int s = 0; s < count; s++)
 		create_stage(&pipeline, s);
@@ -137,16 +143,16 @@ static void make_batch(const struct model_config *config)
 	const uint64_t key = random_key(5, "test batch");
 
 	for (int i = 0; i < MAX_SEQUENCES * config->context; i++) {
-		tokens[i] = (uint8_t)(17 * random_below(key, 2 * (uint64_t)i,
-							16));
-		targets[i] = (uint8_t)(17 * random_below(key, 2 * (uint64_t)i +
-							 1, 16));
+		tokens[i] =
+			(uint8_t)(17 * random_below(key, 2 * (uint64_t)i, 16));
+		targets[i] =
+			(uint8_t)(17 *
+				  random_below(key, 2 * (uint64_t)i + 1, 16));
 	}
 }
 
 /* Sequences [first, first + count) through all stages; the sum of losses. */
-static double forward(struct pipeline *pipeline, int slot, int first,
-		      int count)
+static double forward(struct pipeline *pipeline, int slot, int first, int count)
 {
 	const size_t at = (size_t)(first * pipeline->config.context);
 	double loss = 0;
@@ -180,8 +186,7 @@ static void backward(struct pipeline *pipeline, int slot, double scale,
 	}
 }
 
-static double run(struct pipeline *pipeline, int first, int count,
-		  double scale)
+static double run(struct pipeline *pipeline, int first, int count, double scale)
 {
 	const double loss = forward(pipeline, 0, first, count);
 
@@ -231,7 +236,7 @@ static double relative_error(const double *a, const double *b, size_t count)
 
 static void test_relative_error(void)
 {
-	static const double some[] = { 1, -2, 1e-9 }, none[3];
+	static const double some[] = {1, -2, 1e-9}, none[3];
 
 	CU_ASSERT_EQUAL(relative_error(some, some, 3), 0);
 	CU_ASSERT_EQUAL(relative_error(none, some, 3), 1);
@@ -325,19 +330,20 @@ static void check_differences(struct model_config config, int stages,
 		const struct tensor *tensors = list(&pipeline, s, &count);
 
 		for (int t = 0; t < count; t++) {
-			const double error = difference_error(
-				&pipeline, &tensors[t], most);
+			const double error =
+				difference_error(&pipeline, &tensors[t], most);
 
 			if (!(error < 1e-6))
-				printf("\n    %s: error %.3g",
-				       tensors[t].name, error);
+				printf("\n    %s: error %.3g", tensors[t].name,
+				       error);
 			CU_ASSERT_TRUE(error < 1e-6);
 			worst = fmax(worst, error);
 			tensors_checked++;
 		}
 	}
 	printf("\n    %s, context %d, %d stage(s): %d tensors, worst error "
-	       "%.2g", config.tied ? "tied" : "untied", config.context, stages,
+	       "%.2g",
+	       config.tied ? "tied" : "untied", config.context, stages,
 	       tensors_checked, worst);
 	destroy(&pipeline);
 }
@@ -431,7 +437,8 @@ static void test_split_backward(void)
 	weights(&later, 1);
 	for (int s = 0; s < 2; s++)
 		CU_ASSERT_EQUAL(memcmp(once.grads[s], later.grads[s],
-				       once.sizes[s] * sizeof(real)), 0);
+				       once.sizes[s] * sizeof(real)),
+				0);
 	destroy(&once);
 	destroy(&later);
 }
@@ -447,7 +454,9 @@ static void test_logits(void)
 	loss = forward(&pipeline, 0, 0, 3);
 	for (int t = 0; t < small.context; t++) {
 		const struct stage_io io = {
-			.tokens = tokens, .logits = logits, .position = t,
+			.tokens = tokens,
+			.logits = logits,
+			.position = t,
 		};
 
 		/* From the end to the front would hide a look ahead. */
@@ -470,27 +479,27 @@ static void test_first_loss(void)
 	struct pipeline pipeline = create_plain(small, 2);
 
 	make_batch(&small);
-	CU_ASSERT_DOUBLE_EQUAL(forward(&pipeline, 0, 0, 5) / (5 * 9),
-			       log(256), 0.1);
+	CU_ASSERT_DOUBLE_EQUAL(forward(&pipeline, 0, 0, 5) / (5 * 9), log(256),
+			       0.1);
 	destroy(&pipeline);
 }
 
 static CU_TestInfo tests[] = {
-	{ "relative error", test_relative_error },
+	{"relative error", test_relative_error},
 #ifdef VBN_REAL_DOUBLE
-	{ "finite differences", test_differences },
-	{ "finite differences, long context", test_long_differences },
+	{"finite differences", test_differences},
+	{"finite differences, long context", test_long_differences},
 #endif
-	{ "stages", test_stages },
-	{ "micro-batches", test_micro_batches },
-	{ "split backward", test_split_backward },
-	{ "logits", test_logits },
-	{ "first loss", test_first_loss },
+	{"stages", test_stages},
+	{"micro-batches", test_micro_batches},
+	{"split backward", test_split_backward},
+	{"logits", test_logits},
+	{"first loss", test_first_loss},
 	CU_TEST_INFO_NULL,
 };
 
 static CU_SuiteInfo suites[] = {
-	{ "model", NULL, NULL, NULL, NULL, tests },
+	{"model", NULL, NULL, NULL, NULL, tests},
 	CU_SUITE_INFO_NULL,
 };
 

@@ -15,8 +15,8 @@
 /* A decayed matrix, then a vector; odd sizes leave a tail in each. */
 #define MATRIX 77
 #define VECTOR 13
-#define COUNT (MATRIX + VECTOR)
-#define STEPS 12
+#define COUNT  (MATRIX + VECTOR)
+#define STEPS  12
 
 #ifdef VBN_REAL_DOUBLE
 #define TOLERANCE 1e-13
@@ -25,10 +25,17 @@
 #endif
 
 static const struct tensor tensors[] = {
-	{ .name = "matrix", .dims = 2, .shape = { 7, 11 },
-	  .count = MATRIX, .offset = 0, .decay = true },
-	{ .name = "vector", .dims = 1, .shape = { VECTOR, 1 },
-	  .count = VECTOR, .offset = MATRIX },
+	{.name = "matrix",
+	 .dims = 2,
+	 .shape = {7, 11},
+	 .count = MATRIX,
+	 .offset = 0,
+	 .decay = true},
+	{.name = "vector",
+	 .dims = 1,
+	 .shape = {VECTOR, 1},
+	 .count = VECTOR,
+	 .offset = MATRIX},
 };
 
 static void fill(real *values, uint64_t key)
@@ -41,8 +48,8 @@ static struct optimizer *create(const struct optimizer_config *config)
 {
 	struct optimizer *optimizer = NULL;
 
-	CU_ASSERT_EQUAL_FATAL(optimizer_create(config, tensors, 2,
-					       &optimizer), 0);
+	CU_ASSERT_EQUAL_FATAL(optimizer_create(config, tensors, 2, &optimizer),
+			      0);
 	return optimizer;
 }
 
@@ -81,8 +88,8 @@ static void test_sgd(void)
 	memcpy(before, params, sizeof(params));
 	optimizer_update(optimizer, 1, 0, COUNT, params, grads);
 	for (int i = 0; i < COUNT; i++)
-		CU_ASSERT_DOUBLE_EQUAL(params[i],
-				       before[i] - grads[i] / 4, TOLERANCE);
+		CU_ASSERT_DOUBLE_EQUAL(params[i], before[i] - grads[i] / 4,
+				       TOLERANCE);
 	optimizer_state(optimizer, &state);
 	CU_ASSERT_EQUAL(state, 0);
 	optimizer_destroy(optimizer);
@@ -94,7 +101,7 @@ static void test_adamw(void)
 	const struct optimizer_config config =
 		optimizer_defaults(OPTIMIZER_ADAMW, 1e-2, STEPS);
 	struct optimizer *optimizer = create(&config);
-	double want[COUNT], m[COUNT] = { 0 }, v[COUNT] = { 0 };
+	double want[COUNT], m[COUNT] = {0}, v[COUNT] = {0};
 	real params[COUNT], grads[COUNT];
 
 	fill(params, 1);
@@ -115,7 +122,7 @@ static void test_adamw(void)
 			m[i] = 0.9 * m[i] + 0.1 * g;
 			v[i] = 0.95 * v[i] + 0.05 * g * g;
 			want[i] -= lr * (m[i] / unbias1 /
-					 (sqrt(v[i] / unbias2) + 1e-8) +
+						 (sqrt(v[i] / unbias2) + 1e-8) +
 					 decay * want[i]);
 		}
 	}
@@ -150,21 +157,19 @@ static void test_ranges(void)
 	CU_ASSERT_EQUAL(count_a, 2 * COUNT);
 	CU_ASSERT_EQUAL(memcmp(optimizer_state(whole, &count_a),
 			       optimizer_state(parts, &count_b),
-			       count_a * sizeof(real)), 0);
+			       count_a * sizeof(real)),
+			0);
 	optimizer_destroy(whole);
 	optimizer_destroy(parts);
 }
 
 static CU_TestInfo tests[] = {
-	{ "learning rate", test_lr },
-	{ "sgd", test_sgd },
-	{ "adamw", test_adamw },
-	{ "ranges", test_ranges },
-	CU_TEST_INFO_NULL,
+	{"learning rate", test_lr}, {"sgd", test_sgd}, {"adamw", test_adamw},
+	{"ranges", test_ranges},    CU_TEST_INFO_NULL,
 };
 
 static CU_SuiteInfo suites[] = {
-	{ "optimizer", NULL, NULL, NULL, NULL, tests },
+	{"optimizer", NULL, NULL, NULL, NULL, tests},
 	CU_SUITE_INFO_NULL,
 };
 

@@ -31,10 +31,10 @@ static int simulate(enum schedule_kind kind, int p, int m,
 		    const struct schedule_links *links,
 		    struct schedule_result *result, int *peaks)
 {
-	struct stage_cost costs[MAX_P] = { { 0 } };
+	struct stage_cost costs[MAX_P] = {{0}};
 
 	for (int s = 0; s < p; s++)
-		costs[s] = (struct stage_cost){ 1, 2 };
+		costs[s] = (struct stage_cost){1, 2};
 	return schedule_simulate(kind, p, m, costs, links, result, peaks);
 }
 
@@ -74,15 +74,14 @@ static void test_lists(void)
 static void check_simulation(enum schedule_kind kind, int p, int m)
 {
 	const double ideal = 3.0 * m, makespan = 3.0 * (m + p - 1);
-	const struct schedule_links links = { .gradients = 1, .sends = 1 };
-	struct schedule_result result = { .makespan = 0 };
+	const struct schedule_links links = {.gradients = 1, .sends = 1};
+	struct schedule_result result = {.makespan = 0};
 	int peaks[MAX_P];
 
-	CU_ASSERT_EQUAL_FATAL(simulate(kind, p, m, &links, &result, peaks),
-			      0);
+	CU_ASSERT_EQUAL_FATAL(simulate(kind, p, m, &links, &result, peaks), 0);
 	for (int s = 0; s < p; s++) {
-		const int bound = kind == SCHEDULE_GPIPE || p - s > m ?
-				  m : p - s;
+		const int bound =
+			kind == SCHEDULE_GPIPE || p - s > m ? m : p - s;
 
 		CU_ASSERT_EQUAL(peaks[s], bound);
 	}
@@ -103,10 +102,12 @@ static void test_simulation(void)
 static void check_uneven(enum schedule_kind kind, int p, int m)
 {
 	struct schedule_links links = {
-		.gradients = 1, .sends = 1, .transfer = 0.25,
+		.gradients = 1,
+		.sends = 1,
+		.transfer = 0.25,
 	};
 	struct schedule_result few, many;
-	struct stage_cost costs[MAX_P] = { { 0 } };
+	struct stage_cost costs[MAX_P] = {{0}};
 	double slowest = 0;
 
 	for (int s = 0; s < p; s++) {
@@ -114,12 +115,12 @@ static void check_uneven(enum schedule_kind kind, int p, int m)
 		costs[s].backward = 2 + s * 3 % 4;
 		slowest = fmax(slowest, costs[s].forward + costs[s].backward);
 	}
-	CU_ASSERT_EQUAL_FATAL(schedule_simulate(kind, p, m, costs, &links,
-						&few, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(
+		schedule_simulate(kind, p, m, costs, &links, &few, NULL), 0);
 	CU_ASSERT_TRUE(few.makespan >= slowest * m);
 	links.gradients = links.sends = m;
-	CU_ASSERT_EQUAL_FATAL(schedule_simulate(kind, p, m, costs, &links,
-						&many, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(
+		schedule_simulate(kind, p, m, costs, &links, &many, NULL), 0);
 	CU_ASSERT_TRUE(many.makespan <= few.makespan + 1e-9);
 	CU_ASSERT_TRUE(many.bubble >= 0 && few.bubble < 1);
 }
@@ -136,7 +137,9 @@ static void check_hang(enum schedule_kind kind, int p, int m)
 	for (int lacking = 1; lacking < p; lacking++) {
 		int buffers[MAX_P];
 		const struct schedule_links links = {
-			.activations = buffers, .gradients = 1, .sends = 1,
+			.activations = buffers,
+			.gradients = 1,
+			.sends = 1,
 		};
 		struct schedule_result result;
 
@@ -157,7 +160,7 @@ static void test_hang(void)
 
 static void test_arguments(void)
 {
-	struct schedule_links links = { .gradients = 1, .sends = 1 };
+	struct schedule_links links = {.gradients = 1, .sends = 1};
 	struct schedule_result result;
 	enum schedule_kind kind;
 
@@ -179,16 +182,13 @@ static void test_arguments(void)
 }
 
 static CU_TestInfo tests[] = {
-	{ "action lists", test_lists },
-	{ "bubble and peaks", test_simulation },
-	{ "uneven stages", test_uneven },
-	{ "a hang is found", test_hang },
-	{ "arguments", test_arguments },
-	CU_TEST_INFO_NULL,
+	{"action lists", test_lists},	{"bubble and peaks", test_simulation},
+	{"uneven stages", test_uneven}, {"a hang is found", test_hang},
+	{"arguments", test_arguments},	CU_TEST_INFO_NULL,
 };
 
 static CU_SuiteInfo suites[] = {
-	{ "schedule", NULL, NULL, NULL, NULL, tests },
+	{"schedule", NULL, NULL, NULL, NULL, tests},
 	CU_SUITE_INFO_NULL,
 };
 

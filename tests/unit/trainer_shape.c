@@ -16,7 +16,11 @@
 #define MAX_TENSORS 64
 
 static const struct model_config small = {
-	.layers = 4, .dim = 12, .heads = 3, .context = 9, .seed = 3,
+	.layers = 4,
+	.dim = 12,
+	.heads = 3,
+	.context = 9,
+	.seed = 3,
 };
 
 /* A stage's list and its initial values. */
@@ -30,13 +34,13 @@ struct shape {
 static void create(struct shape *shape, const struct model_config *config,
 		   int stages, int s)
 {
-	CU_ASSERT_EQUAL_FATAL(model_split(config, stages, s, &shape->part,
-					  NULL, 0), 0);
+	CU_ASSERT_EQUAL_FATAL(
+		model_split(config, stages, s, &shape->part, NULL, 0), 0);
 	shape->count = model_tensor_count(config, &shape->part);
 	CU_ASSERT_TRUE_FATAL(shape->count <= MAX_TENSORS);
 	model_tensors(config, &shape->part, shape->tensors);
-	shape->params = calloc(model_param_count(config, &shape->part),
-			       sizeof(real));
+	shape->params =
+		calloc(model_param_count(config, &shape->part), sizeof(real));
 	CU_ASSERT_PTR_NOT_NULL_FATAL(shape->params);
 	model_init(config, shape->tensors, shape->count, shape->params);
 }
@@ -77,8 +81,7 @@ static void test_initial_values(void)
 	for (int stages = 1; stages <= 4; stages++) {
 		for (int s = 0; s < stages; s++) {
 			create(&part, &config, stages, s);
-			CU_ASSERT_EQUAL(count_equal(&part, &whole),
-					part.count);
+			CU_ASSERT_EQUAL(count_equal(&part, &whole), part.count);
 			free(part.params);
 		}
 	}
@@ -94,7 +97,11 @@ static void test_initial_values(void)
 static void test_deviations(void)
 {
 	const struct model_config config = {
-		.layers = 8, .dim = 64, .heads = 4, .context = 16, .seed = 1,
+		.layers = 8,
+		.dim = 64,
+		.heads = 4,
+		.context = 16,
+		.seed = 1,
 	};
 	struct shape shape;
 
@@ -102,8 +109,8 @@ static void test_deviations(void)
 	for (int t = 0; t < shape.count; t++) {
 		const struct tensor *tensor = &shape.tensors[t];
 		const real *values = shape.params + tensor->offset;
-		const double want = tensor->init == TENSOR_RESIDUAL ?
-				    0.02 / 4 : 0.02;
+		const double want =
+			tensor->init == TENSOR_RESIDUAL ? 0.02 / 4 : 0.02;
 		double sum = 0, squares = 0, n = (double)tensor->count;
 
 		if (!tensor->decay)
@@ -142,8 +149,7 @@ static void check_lists(const struct model_config *config)
 			CU_ASSERT_EQUAL(tensor->tied,
 					config->tied && t == 0 && s != 1);
 		}
-		CU_ASSERT_EQUAL(offset, model_param_count(config,
-							  &shape.part));
+		CU_ASSERT_EQUAL(offset, model_param_count(config, &shape.part));
 		CU_ASSERT_EQUAL(shape.part.first_layer, layers);
 		layers = shape.part.last_layer;
 		total += offset;
@@ -192,8 +198,7 @@ static void check_config(struct model_config config, const char *word)
 {
 	char why[200] = "";
 
-	CU_ASSERT_EQUAL(model_config_check(&config, why, sizeof(why)),
-			-EINVAL);
+	CU_ASSERT_EQUAL(model_config_check(&config, why, sizeof(why)), -EINVAL);
 	CU_ASSERT_PTR_NOT_NULL(strstr(why, word));
 	CU_ASSERT_PTR_NOT_NULL(strstr(why, "choose"));
 }
@@ -227,29 +232,30 @@ static void test_arguments(void)
 			-EINVAL);
 	CU_ASSERT_EQUAL(model_split(&small, 2, 2, &part, why, sizeof(why)),
 			-EINVAL);
-	CU_ASSERT_EQUAL_FATAL(model_split(&small, 1, 0, &part, why,
-					  sizeof(why)), 0);
+	CU_ASSERT_EQUAL_FATAL(
+		model_split(&small, 1, 0, &part, why, sizeof(why)), 0);
 	CU_ASSERT_EQUAL(stage_create(&small, &part, 0, 1, &none, NULL, &stage),
 			-EINVAL);
 	CU_ASSERT_EQUAL(stage_create(&small, &part, 1, 0, &none, NULL, &stage),
 			-EINVAL);
-	CU_ASSERT_EQUAL(stage_create(&small, &part, 1 << 30, 1, &none, NULL,
-				     &stage), -EINVAL);
+	CU_ASSERT_EQUAL(
+		stage_create(&small, &part, 1 << 30, 1, &none, NULL, &stage),
+		-EINVAL);
 	CU_ASSERT_PTR_NULL(stage);
 	stage_destroy(NULL);
 }
 
 static CU_TestInfo tests[] = {
-	{ "initial values", test_initial_values },
-	{ "deviations", test_deviations },
-	{ "tensor lists", test_tensor_lists },
-	{ "sampling", test_sampling },
-	{ "arguments", test_arguments },
+	{"initial values", test_initial_values},
+	{"deviations", test_deviations},
+	{"tensor lists", test_tensor_lists},
+	{"sampling", test_sampling},
+	{"arguments", test_arguments},
 	CU_TEST_INFO_NULL,
 };
 
 static CU_SuiteInfo suites[] = {
-	{ "shape", NULL, NULL, NULL, NULL, tests },
+	{"shape", NULL, NULL, NULL, NULL, tests},
 	CU_SUITE_INFO_NULL,
 };
 

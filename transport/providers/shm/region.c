@@ -20,7 +20,73 @@
 
 struct shm_mem {
 	int id; /* at the share; 0: heap */
+	uint32_t region;
 };
+
+/* What is announced of a region. */
+#define ANNOUNCE_BYTES (28 + 4 + SHARE_BYTES)
+
+int shm_tables_open(struct shm_job *pjob)
+{
+	void *map;
+
+	pjob->table_fd = memfd_create("verbena-regions", MFD_CLOEXEC);
+	if (pjob->table_fd < 0 || ftruncate(pjob->table_fd, SHM_TABLE_BYTES))
+		return vbn_fail(-errno, "shm: memfd: %s", strerror(errno));
+	map = mmap(NULL, SHM_TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
+		   pjob->table_fd, 0);
+	if (map == MAP_FAILED)
+		return vbn_fail(-errno, "shm: mmap: %s", strerror(errno));
+	pjob->generations = map;
+	pjob->table_id = share_export(pjob->share, pjob->table_fd);
+	return pjob->table_id < 0 ? vbn_fail(-ENOMEM, "shm: no memory") : 0;
+}
+
+void shm_tables_close(struct shm_job *pjob)
+{
+	while (pjob->tables) {
+		struct shm_table *next = pjob->tables->next;
+
+		munmap((void *)pjob->tables->generations, SHM_TABLE_BYTES);
+		free(pjob->tables);
+		pjob->tables = next;
+	}
+	if (pjob->generations)
+		munmap((void *)pjob->generations, SHM_TABLE_BYTES);
+	if (pjob->table_fd >= 0)
+		close(pjob->table_fd);
+}
+
+/* The table of the process at @address; NULL: vbn_error() says why. */
+static const _Atomic uint32_t *find_table(struct shm_job *pjob,
+					  const uint8_t *address, int id)
+{
+	struct shm_table *table;
+	void *map;
+	int fd;
+
+	for (table = pjob->tables; table; table = table->next)
+		if (!memcmp(table->address, address, SHARE_BYTES))
+			return table->generations;
+	table = calloc(1, sizeof(*table));
+	fd = table ? share_fetch(address, id) : -1;
+	if (fd < 0) {
+		free(table);
+		return NULL;
+	}
+	map = mmap(NULL, SHM_TABLE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	if (map == MAP_FAILED) {
+		vbn_fail(-errno, "shm: mmap: %s", strerror(errno));
+		free(table);
+		return NULL;
+	}
+	memcpy(table->address, address, SHARE_BYTES);
+	table->generations = map;
+	table->next = pjob->tables;
+	pjob->tables = table;
+	return table->generations;
+}
 
 int shm_mem_register(void *pjob, const struct vbn_mem *mem, void **handle,
 		     struct blob *announce)
@@ -42,8 +108,13 @@ int shm_mem_register(void *pjob, const struct vbn_mem *mem, void **handle,
 	p = put_u32(p, (uint32_t)getpid());
 	p = put_u32(p, mem->access);
 	p = put_u64(p, mem->offset);
+	p = put_u32(p, (uint32_t)job->table_id);
+	p = put_u32(p, mem->region);
+	p = put_u32(p, mem->generation);
 	memcpy(p, share_address(job->share), SHARE_BYTES);
 	announce->len = (size_t)(p - announce->data) + SHARE_BYTES;
+	m->region = mem->region;
+	atomic_store(&job->generations[mem->region], mem->generation);
 	*handle = m;
 	return 0;
 }
@@ -53,6 +124,7 @@ void shm_mem_deregister(void *pjob, void *handle)
 	struct shm_job *job = pjob;
 	struct shm_mem *m = handle;
 
+	atomic_store(&job->generations[m->region], 0);
 	if (m->id)
 		share_withdraw(job->share, m->id);
 	free(m);
@@ -82,13 +154,14 @@ static int map_region(struct shm_region *region, const uint8_t *address,
 int shm_region_import(void *pjob, int rank, uint64_t base, uint64_t length,
 		      const struct blob *announce, void **import)
 {
-	struct shm_region *region;
 	const uint8_t *p = announce->data;
+	struct shm_region *region;
+	struct shm_job *job = pjob;
 	int id, err = 0;
 
-	(void)pjob;
 	(void)rank;
-	if (announce->len != 20 + SHARE_BYTES)
+	if (announce->len != ANNOUNCE_BYTES ||
+	    get_u32(p + 24) >= SHM_REGIONS)
 		return vbn_fail(-EPROTO, "shm: malformed announcement");
 	region = calloc(1, sizeof(*region));
 	if (!region)
@@ -97,12 +170,18 @@ int shm_region_import(void *pjob, int rank, uint64_t base, uint64_t length,
 	region->pid = (pid_t)get_u32(p + 4);
 	region->access = get_u32(p + 8);
 	region->base = base;
-	if (region->pid == getpid()) {
-		region->own = true;
+	region->generation = get_u32(p + 28);
+	region->own = !memcmp(p + 32, share_address(job->share), SHARE_BYTES);
+	region->now = region->own ? job->generations
+				  : find_table(job, p + 32, (int)get_u32(p + 20));
+	if (!region->now)
+		err = -EIO;
+	else if (region->own)
 		region->map = (char *)(uintptr_t)base;
-	} else if (id) {
-		err = map_region(region, p + 20, id, get_u64(p + 12), length);
-	}
+	else if (id)
+		err = map_region(region, p + 32, id, get_u64(p + 12), length);
+	if (!err)
+		region->now += get_u32(p + 24);
 	if (err) {
 		free(region);
 		return err;
@@ -156,7 +235,7 @@ static int vm_copy(const struct shm_region *region, uint64_t remote,
 int shm_write(struct shm_conn *conn, const struct shm_region *region,
 	      uint64_t remote, const void *local, size_t len)
 {
-	if (!(region->access & VBN_ACCESS_WRITE))
+	if (!(region->access & VBN_ACCESS_WRITE) || !shm_region_is_live(region))
 		return -EACCES;
 	if (region->map) {
 		memmove(region->map + (remote - region->base), local, len);
@@ -169,7 +248,7 @@ int shm_write(struct shm_conn *conn, const struct shm_region *region,
 int shm_read(struct shm_conn *conn, const struct shm_region *region,
 	     uint64_t remote, void *local, size_t len)
 {
-	if (!(region->access & VBN_ACCESS_READ))
+	if (!(region->access & VBN_ACCESS_READ) || !shm_region_is_live(region))
 		return -EACCES;
 	if (region->map) {
 		memmove(local, region->map + (remote - region->base), len);

@@ -18,6 +18,16 @@
 #define POLL_BATCH  64 /* records a connection and progress */
 #define PAGE_BYTES  4096
 
+static void shm_job_close(void *p)
+{
+	struct shm_job *pjob = p;
+
+	if (pjob->share)
+		share_close(pjob->share);
+	shm_tables_close(pjob);
+	free(pjob);
+}
+
 static int shm_job_open(struct vbn_job *job, void **out,
 			struct provider_caps *caps)
 {
@@ -27,9 +37,12 @@ static int shm_job_open(struct vbn_job *job, void **out,
 	if (!pjob)
 		return vbn_fail(-ENOMEM, "shm: no memory");
 	pjob->job = job;
+	pjob->table_fd = -1;
 	err = share_open(&pjob->share);
+	if (!err)
+		err = shm_tables_open(pjob);
 	if (err) {
-		free(pjob);
+		shm_job_close(pjob);
 		return err;
 	}
 	*caps = (struct provider_caps){.max_piece = SIZE_MAX / 2,
@@ -38,14 +51,6 @@ static int shm_job_open(struct vbn_job *job, void **out,
 				       .any_local = true};
 	*out = pjob;
 	return 0;
-}
-
-static void shm_job_close(void *p)
-{
-	struct shm_job *pjob = p;
-
-	share_close(pjob->share);
-	free(pjob);
 }
 
 static void shm_ctx_close(void *p)
@@ -237,14 +242,13 @@ static int shm_atomic(void *c, struct vbn_op *op,
 	const struct shm_region *region = args->key;
 	uint64_t *word, old;
 
-	if (!(region->access & VBN_ACCESS_ATOMIC)) {
+	if (!(region->access & VBN_ACCESS_ATOMIC) ||
+	    !shm_region_is_live(region)) {
 		core_defer(conn->pctx->ctx, op, -EACCES);
 		return 0;
 	}
 	if (!region->map)
-		return vbn_fail(-EOPNOTSUPP,
-				"shm: no atomics on memory that is not from a "
-				"pool: it cannot be mapped");
+		return -ENXIO; /* heap memory of another process */
 	word = (uint64_t *)(region->map + (args->remote - region->base));
 	if (args->compare_swap) {
 		old = args->compare;

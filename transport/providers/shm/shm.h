@@ -10,9 +10,26 @@
 
 #include <sys/types.h>
 
+/*
+ * Every rank shares a table of the generations of its regions, 0 for what is
+ * not registered, so that a stale key is refused by one load.
+ */
+#define SHM_REGIONS	65536
+#define SHM_TABLE_BYTES (SHM_REGIONS * sizeof(_Atomic uint32_t))
+
+/* Another process's table, mapped once. */
+struct shm_table {
+	uint8_t address[SHARE_BYTES];
+	_Atomic uint32_t *generations;
+	struct shm_table *next;
+};
+
 struct shm_job {
 	struct vbn_job *job;
 	struct share *share;
+	int table_fd, table_id;
+	_Atomic uint32_t *generations;
+	struct shm_table *tables; /* control thread's */
 };
 
 /* One page a context, mapped by its peers. */
@@ -49,6 +66,8 @@ struct shm_region {
 	unsigned access;
 	pid_t pid;
 	bool own; /* of this process: map is not a mapping */
+	const _Atomic uint32_t *now; /* the region's generation, live */
+	uint32_t generation;
 };
 
 /* region.c */
@@ -58,6 +77,15 @@ void shm_mem_deregister(void *pjob, void *handle);
 int shm_region_import(void *pjob, int rank, uint64_t base, uint64_t length,
 		      const struct blob *announce, void **import);
 void shm_import_release(void *pjob, void *import);
+/* Whether the owner has it registered still. */
+static inline bool shm_region_is_live(const struct shm_region *region)
+{
+	return atomic_load_explicit(region->now, memory_order_relaxed) ==
+	       region->generation;
+}
+
+int shm_tables_open(struct shm_job *pjob);
+void shm_tables_close(struct shm_job *pjob);
 /* Copy to or from a region: 0, or -errno. */
 int shm_write(struct shm_conn *conn, const struct shm_region *region,
 	      uint64_t remote, const void *local, size_t len);

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Communicators: creation and release, and what those of one context share.
+ * Creation is local: the uid comes from the list of members and from how
+ * often this context has used that list, which is the same on all members.
+ */
+#include "coll.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct list_count {
+	struct list_count *next;
+	uint64_t hash, used;
+};
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shared *all; /* under all_lock */
+
+/* ---- what a context's communicators share ---- */
+
+static void shared_free(struct shared *shared)
+{
+	struct shared **link = &all;
+
+	pthread_mutex_lock(&all_lock);
+	while (*link && *link != shared)
+		link = &(*link)->next;
+	if (*link)
+		*link = shared->next;
+	pthread_mutex_unlock(&all_lock);
+	while (shared->early) {
+		struct early_message *early = shared->early;
+
+		shared->early = early->next;
+		free(early);
+	}
+	while (shared->lists) {
+		struct list_count *list = shared->lists;
+
+		shared->lists = list->next;
+		free(list);
+	}
+	free(shared);
+}
+
+static void context_closing(struct vbn_ctx_hook *hook)
+{
+	struct shared *shared = hook->arg;
+
+	shared->ctx = NULL;
+	for (struct vbn_comm *c = shared->comms; c; c = c->next)
+		comm_fail(c, -ENOTCONN,
+			  "the communicator's context was closed");
+	if (!shared->comms)
+		shared_free(shared);
+}
+
+static struct shared *shared_get(struct vbn_ctx *ctx)
+{
+	struct shared *shared;
+
+	pthread_mutex_lock(&all_lock);
+	for (shared = all; shared; shared = shared->next)
+		if (shared->ctx == ctx)
+			break;
+	pthread_mutex_unlock(&all_lock);
+	if (shared)
+		return shared;
+	shared = calloc(1, sizeof(*shared));
+	if (!shared)
+		return NULL;
+	shared->ctx = ctx;
+	shared->early_tail = &shared->early;
+	if (wire_install(shared)) {
+		free(shared);
+		return NULL;
+	}
+	shared->hook = (struct vbn_ctx_hook){.closing = context_closing,
+					     .arg = shared};
+	vbn_ctx_at_close(ctx, &shared->hook);
+	pthread_mutex_lock(&all_lock);
+	shared->next = all;
+	all = shared;
+	pthread_mutex_unlock(&all_lock);
+	return shared;
+}
+
+/* After the last communicator: nothing of the job's may stay open. */
+static void shared_idle(struct shared *shared)
+{
+	if (shared->comms)
+		return;
+	if (shared->pool)
+		vbn_pool_destroy(shared->pool);
+	shared->pool = NULL;
+	if (!shared->ctx)
+		shared_free(shared);
+}
+
+/* ---- lists ---- */
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+	hash ^= value + UINT64_C(0x9e3779b97f4a7c15) + (hash << 6) +
+		(hash >> 2);
+	hash ^= hash >> 30;
+	hash *= UINT64_C(0xbf58476d1ce4e5b9);
+	hash ^= hash >> 27;
+	hash *= UINT64_C(0x94d049bb133111eb);
+	return hash ^ hash >> 31;
+}
+
+static int make_uid(struct vbn_comm *comm)
+{
+	struct list_count *list = comm->shared->lists;
+	uint64_t hash = mix(0, (uint64_t)comm->n);
+
+	for (int i = 0; i < comm->n; i++)
+		hash = mix(mix(hash, (uint64_t)comm->ranks[i]),
+			   (uint64_t)comm->indexes[i]);
+	while (list && list->hash != hash)
+		list = list->next;
+	if (!list) {
+		list = calloc(1, sizeof(*list));
+		if (!list)
+			return vbn_fail(-ENOMEM,
+					"no memory for a communicator");
+		list->hash = hash;
+		list->next = comm->shared->lists;
+		comm->shared->lists = list;
+	}
+	comm->uid = mix(hash, list->used++);
+	return 0;
+}
+
+static int fill_members(struct vbn_comm *comm, const int *ranks,
+			const int *indexes)
+{
+	int size = vbn_job_size(comm->job), self = vbn_job_rank(comm->job);
+
+	for (int r = 0; r < size; r++)
+		comm->member_of[r] = -1;
+	for (int i = 0; i < comm->n; i++) {
+		int r = ranks ? ranks[i] : i;
+
+		if (r < 0 || r >= size)
+			return vbn_fail(-EINVAL,
+					"member %d of the communicator is rank %d, but ranks are 0 to %d",
+					i, r, size - 1);
+		if (comm->member_of[r] >= 0)
+			return vbn_fail(-EINVAL,
+					"rank %d is in the communicator's list twice",
+					r);
+		comm->member_of[r] = i;
+		comm->ranks[i] = r;
+		comm->indexes[i] = indexes ? indexes[i] : 0;
+	}
+	comm->rank = comm->member_of[self];
+	if (comm->rank < 0)
+		return vbn_fail(-EINVAL,
+				"rank %d creates a communicator that it is not a member of",
+				self);
+	if (comm->indexes[comm->rank] != vbn_ctx_index(comm->ctx))
+		return vbn_fail(-EINVAL,
+				"the communicator's list says context %d for rank %d, but it is created on context %d",
+				comm->indexes[comm->rank], self,
+				vbn_ctx_index(comm->ctx));
+	return 0;
+}
+
+static int take_options(struct vbn_comm *comm, const int **indexes,
+			const struct vbn_comm_options *given)
+{
+	struct vbn_comm_options opts = {0};
+
+	if (given) {
+		size_t size = given->size;
+
+		if (size < sizeof(size))
+			return vbn_fail(-EINVAL,
+					"vbn_comm_options.size is not set");
+		memcpy(&opts, given,
+		       size < sizeof(opts) ? size : sizeof(opts));
+	}
+	*indexes = opts.indexes;
+	comm->slot_bytes = opts.landing_bytes ? opts.landing_bytes
+					      : (size_t)256 << 10;
+	comm->slots = opts.slots ? opts.slots : 4;
+	if (comm->slots > COMM_SLOTS_MOST)
+		return vbn_fail(-EINVAL, "%u landing slots: 1 to %d", comm->slots,
+				COMM_SLOTS_MOST);
+	if (comm->slot_bytes < 64 || comm->slot_bytes > (size_t)1 << 30)
+		return vbn_fail(-EINVAL,
+				"landing slots of %zu bytes: 64 bytes to 1 GiB",
+				comm->slot_bytes);
+	return 0;
+}
+
+static int take_tag(struct vbn_comm *comm)
+{
+	struct shared *shared = comm->shared;
+
+	for (unsigned i = 0; i < COMM_TAGS; i++) {
+		unsigned tag = (shared->next_tag + i) % COMM_TAGS;
+
+		if (!shared->by_tag[tag]) {
+			shared->by_tag[tag] = comm;
+			shared->next_tag = tag + 1;
+			comm->tag = tag;
+			return 0;
+		}
+	}
+	return vbn_fail(-ENOSPC,
+			"%d communicators are open on this context: free some",
+			COMM_TAGS);
+}
+
+static void comm_delete(struct vbn_comm *comm)
+{
+	free(comm->ranks);
+	free(comm->indexes);
+	free(comm->member_of);
+	free(comm->by_member);
+	free(comm);
+}
+
+static struct vbn_comm *comm_new(struct vbn_ctx *ctx, int n)
+{
+	struct vbn_comm *comm = calloc(1, sizeof(*comm));
+	size_t members = (size_t)n;
+
+	if (!comm)
+		return NULL;
+	comm->ctx = ctx;
+	comm->job = vbn_ctx_job(ctx);
+	comm->n = n;
+	comm->last = &comm->first;
+	comm->ranks = calloc(members, sizeof(int));
+	comm->indexes = calloc(members, sizeof(int));
+	comm->member_of =
+		calloc((size_t)vbn_job_size(comm->job), sizeof(int));
+	comm->by_member = calloc(members, sizeof(struct peer *));
+	for (int i = COMM_OPS - 1; i >= 0; i--) {
+		comm->ops[i].comm = comm;
+		comm->ops[i].next = comm->free_ops;
+		comm->free_ops = &comm->ops[i];
+	}
+	if (!comm->ranks || !comm->indexes || !comm->member_of ||
+	    !comm->by_member) {
+		comm_delete(comm);
+		return NULL;
+	}
+	return comm;
+}
+
+int vbn_comm_create(struct vbn_comm **out, struct vbn_ctx *ctx,
+		    const int *ranks, int n,
+		    const struct vbn_comm_options *opts)
+{
+	struct vbn_comm *comm;
+	const int *indexes;
+	int err;
+
+	if (!ranks)
+		n = vbn_job_size(vbn_ctx_job(ctx));
+	if (n < 1 || n > vbn_job_size(vbn_ctx_job(ctx)))
+		return vbn_fail(-EINVAL,
+				"a communicator of %d members in a job of %d ranks",
+				n, vbn_job_size(vbn_ctx_job(ctx)));
+	comm = comm_new(ctx, n);
+	if (!comm)
+		return vbn_fail(-ENOMEM, "no memory for a communicator");
+	err = take_options(comm, &indexes, opts);
+	if (err)
+		goto delete;
+	err = fill_members(comm, ranks, indexes);
+	if (err)
+		goto delete;
+	comm->shared = shared_get(ctx);
+	if (!comm->shared) {
+		err = vbn_fail(-ENOMEM, "no memory for a communicator");
+		goto delete;
+	}
+	err = take_tag(comm);
+	if (err)
+		goto delete;
+	err = make_uid(comm);
+	if (err)
+		goto untag;
+	comm->next = comm->shared->comms;
+	comm->shared->comms = comm;
+	wire_adopt_early(comm);
+	*out = comm;
+	return 0;
+
+untag:
+	comm->shared->by_tag[comm->tag] = NULL;
+delete:
+	comm_delete(comm);
+	return err;
+}
+
+struct peer *comm_peer(struct vbn_comm *comm, int member)
+{
+	struct peer *peer = comm->by_member[member];
+
+	if (peer)
+		return peer;
+	peer = calloc(1, sizeof(*peer));
+	if (!peer)
+		return NULL;
+	if (vbn_ep_open(&peer->ep, comm->ctx, comm->ranks[member],
+			comm->indexes[member])) {
+		free(peer);
+		return NULL;
+	}
+	peer->comm = comm;
+	peer->member = member;
+	peer->next = comm->peers;
+	comm->peers = peer;
+	comm->by_member[member] = peer;
+	return peer;
+}
+
+/* Free what a communicator holds. No operation is in flight. */
+void comm_release(struct vbn_comm *comm)
+{
+	struct shared *shared = comm->shared;
+	struct vbn_comm **link = &shared->comms;
+
+	while (*link != comm)
+		link = &(*link)->next;
+	*link = comm->next;
+	while (comm->peers) {
+		struct peer *peer = comm->peers;
+
+		comm->peers = peer->next;
+		/* A broken one's peers may still be writing: not reused. */
+		if (peer->memory && !comm->error)
+			vbn_pool_free(shared->pool, peer->memory);
+		/*
+		 * Its endpoint stays open with the context: closed, it would
+		 * break what the peer has in common with us still or again.
+		 */
+		free(peer);
+	}
+	comm_delete(comm);
+	shared_idle(shared);
+}
+
+void vbn_comm_free(struct vbn_comm *comm)
+{
+	if (!comm)
+		return;
+	if (comm->first)
+		comm_fail(comm, -ECANCELED,
+			  "rank %d freed the communicator in mid call",
+			  comm->ranks[comm->rank]);
+	engine_settle(comm, 300);
+	comm->shared->by_tag[comm->tag] = NULL;
+	if (comm->ops_busy > 0)
+		comm->orphan = true; /* the last operation releases it */
+	else
+		comm_release(comm);
+}
+
+int vbn_comm_rank(const struct vbn_comm *comm)
+{
+	return comm->rank;
+}
+
+int vbn_comm_size(const struct vbn_comm *comm)
+{
+	return comm->n;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A job of several ranks in one process, for tests of the control plane.
+ * CUnit's assertions belong to the main thread: what runs on ranks' threads
+ * returns the line of a failed check instead, 0 if all was well.
+ */
+#ifndef CONTROL_CLUSTER_H
+#define CONTROL_CLUSTER_H
+
+#include "control.h"
+#include "control_wire.h"
+
+#include <CUnit/CUnit.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#define CLUSTER_MAX 64
+
+/* In a function that returns int: the line of the first check that fails. */
+#define CHECK(x)                                                               \
+	do {                                                                   \
+		if (!(x)) {                                                    \
+			fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__,          \
+				__LINE__, #x, vbn_error());                    \
+			return __LINE__;                                       \
+		}                                                              \
+	} while (0)
+
+struct cluster;
+
+struct node {
+	struct cluster *cluster;
+	struct control *control; /* NULL: not open */
+	int rank;
+	int rc; /* of open, or of the last run */
+	char why[512];
+	int opened_ms;
+	int (*fn)(struct node *node);
+	pthread_t thread;
+
+	pthread_mutex_t lock;
+	int gone[CLUSTER_MAX]; /* calls; of rank */
+	bool died[CLUSTER_MAX];
+	unsigned messages;
+	int wrong; /* line of what a message handler did not like */
+	uint32_t next[CLUSTER_MAX];
+	unsigned slow_ms; /* a handler's time for its first message */
+};
+
+struct cluster {
+	int n;
+	int listen_fd;
+	uint16_t port;
+	int timeout_ms;
+	struct node node[CLUSTER_MAX];
+};
+
+int now_ms(void);
+void sleep_ms(int ms);
+
+/* A socket that listens on 127.0.0.1, and its port. */
+int listen_anywhere(uint16_t *port);
+
+void cluster_init(struct cluster *cl, int n);
+/* The options that cluster_open() would use. */
+struct control_options cluster_options(struct cluster *cl, int rank);
+/* Open @ranks (of mask) at once; nodes hold the results. */
+void cluster_open_some(struct cluster *cl, uint64_t mask);
+/* All; 0 or the first error. */
+int cluster_open(struct cluster *cl);
+/* fn on each open rank's thread at once; 0, or a failed line. */
+int cluster_run(struct cluster *cl, int (*fn)(struct node *node));
+void cluster_close_one(struct cluster *cl, int rank);
+void cluster_close(struct cluster *cl);
+
+/* Wait until @node heard that @rank is gone: 1 died, 0 left, -1 not heard. */
+int node_wait_gone(struct node *node, int rank, int timeout_ms);
+
+/* ---- a rank by hand ---- */
+
+/* Blocking socket to the port. */
+int raw_connect(uint16_t port);
+/* Handshake: the verdict's code, 0: closed, -1: no verdict in 6 s. */
+int raw_shake(int fd, const char *secret);
+/* One frame of any bytes. */
+void raw_frame(int fd, uint8_t type, const void *body, size_t len);
+void raw_join(int fd, uint32_t rank, uint32_t nranks);
+/* Next frame: its type, 0: closed, -1: none in time. Body of up to @room. */
+int raw_read(int fd, uint8_t *body, size_t room, size_t *len, int timeout_ms);
+/* Whether the other side closes within the time. */
+bool raw_closed(int fd, int timeout_ms);
+
+/* Run the tests; main()'s result. */
+int run_suite(const char *name, CU_TestInfo *tests);
+
+#endif

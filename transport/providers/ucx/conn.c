@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Connections. Until it is attached, a connection is a note of the peer's
+ * address and ids: the control thread makes it, and a worker is no other
+ * thread's business. The endpoint is made when the context takes it over.
+ *
+ * Closing takes bounded time on every path: what is under way gets a moment
+ * to arrive when the close is an orderly one, then the endpoint is closed by
+ * force, and what UCX does not give back by then is forgotten: its operation
+ * completes, and its flight stays with the worker until UCX is done with it.
+ */
+#include "ucx.h"
+
+#include "error.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define FORCE_MS   2000
+#define PAUSE_NS   20000
+#define BUSY_POLLS 64
+
+/* ---- making [control] ---- */
+
+static int conn_new(struct ucx_worker *worker, const struct blob *peer_address,
+		    struct ucx_conn **out, struct blob *ours)
+{
+	struct ucx_conn *conn;
+
+	if (!peer_address->len)
+		return vbn_fail(-ENODEV, "ucx: the peer does not use it");
+	conn = calloc(1, sizeof(*conn));
+	if (!conn)
+		return vbn_fail(-ENOMEM, "ucx: out of memory");
+	conn->worker = worker;
+	conn->address = *peer_address;
+	conn->id = atomic_fetch_add_explicit(&worker->next_id, 1,
+					     memory_order_relaxed);
+	list_init(&conn->broken);
+	list_init(&conn->flights);
+	list_init(&conn->queue);
+	list_init(&conn->keys);
+	list_init(&conn->released);
+	ours->len = sizeof(conn->id);
+	memcpy(ours->data, &conn->id, sizeof(conn->id));
+	*out = conn;
+	return 0;
+}
+
+static int set_peer(struct ucx_conn *conn, const struct blob *blob)
+{
+	if (blob->len != sizeof(conn->peer_id))
+		return vbn_fail(-EPROTO, "ucx: a malformed offer or answer");
+	memcpy(&conn->peer_id, blob->data, sizeof(conn->peer_id));
+	return 0;
+}
+
+int ucx_conn_create(void *pctx, const struct conn_info *info,
+		    const struct blob *peer_address, void **out,
+		    struct blob *offer)
+{
+	struct ucx_conn *conn;
+	int err = conn_new(pctx, peer_address, &conn, offer);
+
+	(void)info;
+	if (!err)
+		*out = conn;
+	return err;
+}
+
+int ucx_conn_accept(void *pctx, const struct conn_info *info,
+		    const struct blob *peer_address, const struct blob *offer,
+		    void **out, struct blob *answer)
+{
+	struct ucx_conn *conn;
+	int err = conn_new(pctx, peer_address, &conn, answer);
+
+	(void)info;
+	if (err)
+		return err;
+	err = set_peer(conn, offer);
+	if (err)
+		free(conn);
+	else
+		*out = conn;
+	return err;
+}
+
+int ucx_conn_finish(void *conn, const struct blob *answer)
+{
+	return set_peer(conn, answer);
+}
+
+/* ---- attaching ---- */
+
+static void ep_broken(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+	struct ucx_conn *conn = arg;
+
+	(void)ep;
+	if (conn->failed != UCS_OK)
+		return;
+	conn->failed = status;
+	conn->failed_at_ms = ucx_now_ms();
+	if (!conn->closing)
+		list_add_tail(&conn->worker->broken, &conn->broken);
+}
+
+static int enter(struct ucx_worker *worker, struct ucx_conn *conn)
+{
+	if (conn->id >= worker->nconns) {
+		uint32_t room = 2 * conn->id + 16;
+		struct ucx_conn **conns = realloc(
+			worker->conns, room * sizeof(struct ucx_conn *));
+
+		if (!conns)
+			return vbn_fail(-ENOMEM, "ucx: out of memory");
+		memset(&conns[worker->nconns], 0,
+		       (room - worker->nconns) * sizeof(struct ucx_conn *));
+		worker->conns = conns;
+		worker->nconns = room;
+	}
+	worker->conns[conn->id] = conn;
+	return 0;
+}
+
+/* What came early goes through the arrivals, where seq puts it in order. */
+static void take_strays(struct ucx_worker *worker, uint32_t id)
+{
+	struct am_data **p = &worker->strays;
+
+	while (*p) {
+		struct am_data *data = *p;
+
+		if (data->header.conn != id) {
+			p = &data->next;
+			continue;
+		}
+		*p = data->next;
+		data->next = NULL;
+		*worker->arrived_tail = data;
+		worker->arrived_tail = &data->next;
+	}
+}
+
+int ucx_conn_attach(void *vconn, struct vbn_ep *ep)
+{
+	struct ucx_conn *conn = vconn;
+	ucp_ep_params_t params = {
+		.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+			      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+			      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+		.address = (const ucp_address_t *)conn->address.data,
+		.err_mode = UCP_ERR_HANDLING_MODE_PEER,
+		.err_handler = {.cb = ep_broken, .arg = conn},
+	};
+	ucs_status_t status;
+	int err = enter(conn->worker, conn);
+
+	if (err)
+		return err;
+	conn->ep = ep;
+	status = ucp_ep_create(conn->worker->worker, &params, &conn->ucp_ep);
+	if (status != UCS_OK) {
+		conn->ucp_ep = NULL;
+		return vbn_fail(ucx_errno(status),
+				"ucx: no endpoint: %s "
+				"(check that both sides share a transport in "
+				"UCX_TLS)",
+				ucs_status_string(status));
+	}
+	take_strays(conn->worker, conn->id);
+	return 0;
+}
+
+/* ---- keys ---- */
+
+int ucx_key_attach(void *vconn, const struct blob *announce, void *import,
+		   void **out)
+{
+	struct ucx_conn *conn = vconn;
+	struct ucx_key *key;
+	ucs_status_t status;
+
+	(void)import;
+	if (!announce->len)
+		return vbn_fail(-EKEYREJECTED, "ucx: the peer has not opened "
+					       "the region to ucx");
+	key = calloc(1, sizeof(*key));
+	if (!key)
+		return vbn_fail(-ENOMEM, "ucx: out of memory");
+	status = ucp_ep_rkey_unpack(conn->ucp_ep, announce->data, &key->rkey);
+	if (status != UCS_OK) {
+		free(key);
+		return vbn_fail(ucx_errno(status),
+				"ucx: cannot use a region: "
+				"%s",
+				ucs_status_string(status));
+	}
+	list_add_tail(&conn->keys, &key->link);
+	*out = key;
+	return 0;
+}
+
+void ucx_keys_free(struct list *keys)
+{
+	while (!list_empty(keys)) {
+		struct ucx_key *key = (struct ucx_key *)keys->next;
+
+		list_del(&key->link);
+		ucp_rkey_destroy(key->rkey);
+		free(key);
+	}
+}
+
+/* Requests of UCX's point to keys, so a key outlives all that is under way. */
+void ucx_key_release(void *vconn, void *vkey)
+{
+	struct ucx_conn *conn = vconn;
+	struct ucx_key *key = vkey;
+
+	list_del(&key->link);
+	list_add_tail(&conn->released, &key->link);
+	if (!conn->nflights)
+		ucx_keys_free(&conn->released);
+}
+
+/* ---- closing ---- */
+
+/* A pause between polls that find nothing: others need the processor. */
+static void poll_or_pause(struct ucx_worker *worker, int *idle)
+{
+	static const struct timespec pause = {.tv_nsec = PAUSE_NS};
+
+	if (ucx_poll(worker))
+		*idle = 0;
+	else if (++*idle > BUSY_POLLS)
+		nanosleep(&pause, NULL);
+}
+
+/* Everything sent has arrived and the peer says so, or the budget is used. */
+static void drain(struct ucx_conn *conn)
+{
+	struct ucx_worker *worker = conn->worker;
+	uint64_t start = ucx_now_ms(), now = start;
+	int idle = 0;
+
+	if (conn->worker->fin_budget_ms <= 0 || conn->peer_closes)
+		return;
+	ucx_send_control(conn, AM_FIN);
+	while (!conn->fin_acked && !conn->peer_closes &&
+	       conn->failed == UCS_OK &&
+	       now - start < (uint64_t)worker->fin_budget_ms) {
+		poll_or_pause(worker, &idle);
+		now = ucx_now_ms();
+	}
+	if (!conn->fin_acked && !conn->peer_closes)
+		worker->fin_budget_ms -= (int)(now - start);
+}
+
+static void close_endpoint(struct ucx_conn *conn)
+{
+	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+				     .flags = UCP_EP_CLOSE_FLAG_FORCE};
+	uint64_t end = ucx_now_ms() + FORCE_MS;
+	ucs_status_ptr_t request = ucp_ep_close_nbx(conn->ucp_ep, &param);
+	int idle = 0;
+
+	conn->ucp_ep = NULL;
+	while (ucx_now_ms() < end) {
+		bool closed =
+			!UCS_PTR_IS_PTR(request) ||
+			ucp_request_check_status(request) != UCS_INPROGRESS;
+
+		if (closed && list_empty(&conn->flights))
+			break;
+		poll_or_pause(conn->worker, &idle);
+	}
+	if (UCS_PTR_IS_PTR(request))
+		ucp_request_free(request);
+}
+
+static struct flight *first_done(struct ucx_conn *conn)
+{
+	struct ucx_worker *worker = conn->worker;
+
+	for (struct list *p = worker->done.next; p != &worker->done;
+	     p = p->next)
+		if (((struct flight *)p)->conn == conn) {
+			worker->ndone--;
+			return (struct flight *)p;
+		}
+	return NULL;
+}
+
+/* UCX still holds the flight: its operation ends, it stays behind. */
+static void orphan(struct flight *f, int status)
+{
+	struct ucx_worker *worker = f->conn->worker;
+	struct vbn_op *op = f->op;
+
+	f->op = NULL;
+	f->result = NULL;
+	f->conn->nflights--;
+	f->conn = &ucx_closed;
+	list_del(&f->link);
+	list_add_tail(&worker->orphans, &f->link);
+	if (op && status && !op->priv[3])
+		op->priv[3] = (uint64_t)(int64_t)status;
+	if (op && --op->priv[2] == 0)
+		core_complete(worker->ctx, op, (int)(int64_t)op->priv[3]);
+}
+
+static void finish_flights(struct ucx_conn *conn, int status)
+{
+	struct flight *f;
+
+	while (!list_empty(&conn->queue))
+		ucx_flight_finish((struct flight *)conn->queue.next, status);
+	while ((f = first_done(conn)))
+		ucx_flight_finish(f, f->status ? status : 0);
+	while (!list_empty(&conn->flights))
+		orphan((struct flight *)conn->flights.next, status);
+}
+
+static void drop_early(struct ucx_conn *conn)
+{
+	while (conn->early) {
+		struct am_data *data = conn->early;
+
+		conn->early = data->next;
+		ucx_data_put(conn->worker, data);
+	}
+}
+
+void ucx_conn_close(void *vconn, int status)
+{
+	struct ucx_conn *conn = vconn;
+	struct ucx_worker *worker = conn->worker;
+
+	if (!conn->ep) {
+		free(conn); /* never attached: the worker knows nothing of it */
+		return;
+	}
+	conn->closing = true;
+	list_del(&conn->broken);
+	if (conn->ucp_ep) {
+		if (status == -ECANCELED && conn->failed == UCS_OK)
+			drain(conn);
+		close_endpoint(conn);
+	}
+	worker->conns[conn->id] = &ucx_closed;
+	finish_flights(conn, status);
+	ucx_keys_free(&conn->keys);
+	ucx_keys_free(&conn->released);
+	drop_early(conn);
+	free(conn);
+}
