@@ -80,8 +80,9 @@ struct vbn_coll {
 
 /* ---- peers ---- */
 
-/* A later call that the peer has begun with us. */
+/* A later call that the peer has begun with us: its puts are numbered @from. */
 struct early_call {
+	uint64_t from;
 	uint8_t seq;
 	uint16_t digest;
 };
@@ -94,9 +95,9 @@ struct peer {
 	struct vbn_ep *ep;
 
 	/* As its sender. */
-	bool opened;		 /* its open message has come */
-	bool told;		 /* ours was sent */
-	unsigned tag;		 /* it wants notifies to carry this */
+	bool opened;  /* its open message has come */
+	bool told;    /* ours was sent */
+	unsigned tag; /* it wants notifies to carry this */
 	bool has_landing;
 	struct vbn_rkey landing; /* of its slots for us */
 	unsigned slots;
@@ -222,6 +223,11 @@ uint32_t wire_data_value(const struct peer *peer, const struct vbn_coll *coll);
 /* Messages that came before the communicator was created. */
 void wire_adopt_early(struct vbn_comm *comm);
 uint16_t wire_digest(const struct call *call);
+/* How many of the peer's puts, counted from ever, are of the call that runs. */
+uint64_t wire_arrived(const struct peer *peer);
+/* Break the communicator: the peer makes another call @seq than we do. */
+void wire_disagree(struct vbn_comm *comm, const struct peer *peer,
+		   uint32_t seq);
 /* Whether what the peers sent for @coll's call agrees with it. */
 bool wire_check_early(struct vbn_coll *coll);
 
@@ -229,7 +235,7 @@ bool wire_check_early(struct vbn_coll *coll);
 uint64_t coll_now_ms(void);
 /* Break @comm: calls in flight end with @err, peers are told. */
 void comm_fail(struct vbn_comm *comm, int err, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
+	__attribute__((format(printf, 3, 4)));
 /* The same, but peers know: nothing is sent to @but. */
 void comm_fail_by(struct vbn_comm *comm, struct peer *but, int err,
 		  uint32_t seq, const char *why);

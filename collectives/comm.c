@@ -147,27 +147,31 @@ static int fill_members(struct vbn_comm *comm, const int *ranks,
 		int r = ranks ? ranks[i] : i;
 
 		if (r < 0 || r >= size)
-			return vbn_fail(-EINVAL,
-					"member %d of the communicator is rank %d, but ranks are 0 to %d",
-					i, r, size - 1);
+			return vbn_fail(
+				-EINVAL,
+				"member %d of the communicator is rank %d, but ranks are 0 to %d",
+				i, r, size - 1);
 		if (comm->member_of[r] >= 0)
-			return vbn_fail(-EINVAL,
-					"rank %d is in the communicator's list twice",
-					r);
+			return vbn_fail(
+				-EINVAL,
+				"rank %d is in the communicator's list twice",
+				r);
 		comm->member_of[r] = i;
 		comm->ranks[i] = r;
 		comm->indexes[i] = indexes ? indexes[i] : 0;
 	}
 	comm->rank = comm->member_of[self];
 	if (comm->rank < 0)
-		return vbn_fail(-EINVAL,
-				"rank %d creates a communicator that it is not a member of",
-				self);
+		return vbn_fail(
+			-EINVAL,
+			"rank %d creates a communicator that it is not a member of",
+			self);
 	if (comm->indexes[comm->rank] != vbn_ctx_index(comm->ctx))
-		return vbn_fail(-EINVAL,
-				"the communicator's list says context %d for rank %d, but it is created on context %d",
-				comm->indexes[comm->rank], self,
-				vbn_ctx_index(comm->ctx));
+		return vbn_fail(
+			-EINVAL,
+			"the communicator's list says context %d for rank %d, but it is created on context %d",
+			comm->indexes[comm->rank], self,
+			vbn_ctx_index(comm->ctx));
 	return 0;
 }
 
@@ -182,16 +186,15 @@ static int take_options(struct vbn_comm *comm, const int **indexes,
 		if (size < sizeof(size))
 			return vbn_fail(-EINVAL,
 					"vbn_comm_options.size is not set");
-		memcpy(&opts, given,
-		       size < sizeof(opts) ? size : sizeof(opts));
+		memcpy(&opts, given, size < sizeof(opts) ? size : sizeof(opts));
 	}
 	*indexes = opts.indexes;
-	comm->slot_bytes = opts.landing_bytes ? opts.landing_bytes
-					      : (size_t)256 << 10;
+	comm->slot_bytes =
+		opts.landing_bytes ? opts.landing_bytes : (size_t)256 << 10;
 	comm->slots = opts.slots ? opts.slots : 4;
 	if (comm->slots > COMM_SLOTS_MOST)
-		return vbn_fail(-EINVAL, "%u landing slots: 1 to %d", comm->slots,
-				COMM_SLOTS_MOST);
+		return vbn_fail(-EINVAL, "%u landing slots: 1 to %d",
+				comm->slots, COMM_SLOTS_MOST);
 	if (comm->slot_bytes < 64 || comm->slot_bytes > (size_t)1 << 30)
 		return vbn_fail(-EINVAL,
 				"landing slots of %zu bytes: 64 bytes to 1 GiB",
@@ -240,8 +243,7 @@ static struct vbn_comm *comm_new(struct vbn_ctx *ctx, int n)
 	comm->last = &comm->first;
 	comm->ranks = calloc(members, sizeof(int));
 	comm->indexes = calloc(members, sizeof(int));
-	comm->member_of =
-		calloc((size_t)vbn_job_size(comm->job), sizeof(int));
+	comm->member_of = calloc((size_t)vbn_job_size(comm->job), sizeof(int));
 	comm->by_member = calloc(members, sizeof(struct peer *));
 	for (int i = COMM_OPS - 1; i >= 0; i--) {
 		comm->ops[i].comm = comm;
@@ -261,15 +263,16 @@ int vbn_comm_create(struct vbn_comm **out, struct vbn_ctx *ctx,
 		    const struct vbn_comm_options *opts)
 {
 	struct vbn_comm *comm;
-	const int *indexes;
+	const int *indexes = NULL;
 	int err;
 
 	if (!ranks)
 		n = vbn_job_size(vbn_ctx_job(ctx));
 	if (n < 1 || n > vbn_job_size(vbn_ctx_job(ctx)))
-		return vbn_fail(-EINVAL,
-				"a communicator of %d members in a job of %d ranks",
-				n, vbn_job_size(vbn_ctx_job(ctx)));
+		return vbn_fail(
+			-EINVAL,
+			"a communicator of %d members in a job of %d ranks", n,
+			vbn_job_size(vbn_ctx_job(ctx)));
 	comm = comm_new(ctx, n);
 	if (!comm)
 		return vbn_fail(-ENOMEM, "no memory for a communicator");
@@ -298,8 +301,7 @@ int vbn_comm_create(struct vbn_comm **out, struct vbn_ctx *ctx,
 
 untag:
 	comm->shared->by_tag[comm->tag] = NULL;
-delete:
-	comm_delete(comm);
+	delete : comm_delete(comm);
 	return err;
 }
 

@@ -58,7 +58,8 @@ struct abort_message {
 
 /* CRC-13, polynomial 0x1cf5, by nibbles. */
 static const uint16_t crc_table[16] = {
-	0x0000, 0x1cf5, 0x051f, 0x19ea, 0x0a3e, 0x16cb, 0x0f21, 0x13d4, 0x147c, 0x0889, 0x1163, 0x0d96, 0x1e42, 0x02b7, 0x1b5d, 0x07a8};
+	0x0000, 0x1cf5, 0x051f, 0x19ea, 0x0a3e, 0x16cb, 0x0f21, 0x13d4,
+	0x147c, 0x0889, 0x1163, 0x0d96, 0x1e42, 0x02b7, 0x1b5d, 0x07a8};
 
 static uint16_t crc_add(uint16_t crc, uint64_t value, int nibbles)
 {
@@ -201,15 +202,14 @@ void wire_return_slots(struct peer *peer)
 	struct coll_op *op;
 	int err;
 
-	if (!peer->opened || 2 * (peer->emptied.freed - peer->returned) <
-				     comm->slots)
+	if (!peer->opened ||
+	    2 * (peer->emptied.freed - peer->returned) < comm->slots)
 		return;
 	op = engine_take_op(peer, false);
 	if (!op)
 		return; /* one that completes pumps again */
 	err = vbn_notify(peer->ep, &op->op, VBN_CHANNEL_COLL,
-			 1u << 27 |
-				 peer->tag << (SEQ_BITS + DIGEST_BITS) |
+			 1u << 27 | peer->tag << (SEQ_BITS + DIGEST_BITS) |
 				 ((uint32_t)peer->emptied.freed & RETURN_MASK),
 			 0);
 	if (!err) {
@@ -283,8 +283,8 @@ static void take_message(struct vbn_comm *comm, struct vbn_ep *from,
 
 		memcpy(why, message->why, sizeof(why));
 		why[sizeof(why) - 1] = '\0';
-		comm_fail_by(comm, peer, message->err < 0 ? message->err
-							  : -EPROTO,
+		comm_fail_by(comm, peer,
+			     message->err < 0 ? message->err : -EPROTO,
 			     head->seq, why);
 		return;
 	}
@@ -355,17 +355,16 @@ void wire_adopt_early(struct vbn_comm *comm)
 	}
 }
 
-static void disagree(struct vbn_comm *comm, const struct peer *peer,
-		     uint32_t seq)
+void wire_disagree(struct vbn_comm *comm, const struct peer *peer, uint32_t seq)
 {
 	char mine[128];
 
 	call_describe(&comm->history[seq % COMM_HISTORY], mine, sizeof(mine));
 	comm->error_seq = seq;
-	comm_fail(comm, -EPROTO,
-		  "call %u of the communicator: rank %d does not agree with rank %d's %s",
-		  seq, comm->ranks[peer->member], comm->ranks[comm->rank],
-		  mine);
+	comm_fail(
+		comm, -EPROTO,
+		"call %u of the communicator: rank %d does not agree with rank %d's %s",
+		seq, comm->ranks[peer->member], comm->ranks[comm->rank], mine);
 }
 
 /* A put of call @seq (low bits) came; it may be of a later call than ours. */
@@ -376,14 +375,15 @@ static void note_call(struct peer *peer, uint8_t seq, uint16_t digest)
 	struct early_call *last;
 
 	if (ahead > SEQ_MASK / 2) { /* of a call that is over here */
-		disagree(comm, peer, comm->next_seq + ahead - SEQ_MASK - 1);
+		wire_disagree(comm, peer,
+			      comm->next_seq + ahead - SEQ_MASK - 1);
 		return;
 	}
 	peer->seen = true;
 	peer->seen_seq = comm->next_seq + ahead;
 	if (ahead == 0 && comm->first && comm->first->state == COLL_RUNNING) {
 		if (digest != comm->first->digest)
-			disagree(comm, peer, comm->next_seq);
+			wire_disagree(comm, peer, comm->next_seq);
 		return;
 	}
 	last = peer->nearly ? &peer->early[peer->nearly - 1] : NULL;
@@ -394,7 +394,13 @@ static void note_call(struct peer *peer, uint8_t seq, uint16_t digest)
 			  comm->ranks[peer->member]);
 		return;
 	}
-	peer->early[peer->nearly++] = (struct early_call){seq, digest};
+	peer->early[peer->nearly++] =
+		(struct early_call){peer->arrived - 1, seq, digest};
+}
+
+uint64_t wire_arrived(const struct peer *peer)
+{
+	return peer->nearly ? peer->early[0].from : peer->arrived;
 }
 
 bool wire_check_early(struct vbn_coll *coll)
@@ -405,7 +411,7 @@ bool wire_check_early(struct vbn_coll *coll)
 		while (peer->nearly &&
 		       peer->early[0].seq == (coll->seq & SEQ_MASK)) {
 			if (peer->early[0].digest != coll->digest) {
-				disagree(comm, peer, coll->seq);
+				wire_disagree(comm, peer, coll->seq);
 				return false;
 			}
 			memmove(peer->early, peer->early + 1,
@@ -426,9 +432,9 @@ static void on_notify(void *arg, struct vbn_ep *from, uint32_t value)
 	if (!peer || !peer->opened)
 		return; /* of an earlier communicator */
 	if (value >> 27) {
-		peer->credits += (value - (uint32_t)(peer->credits -
-						     peer->slots)) &
-				 RETURN_MASK;
+		peer->credits +=
+			(value - (uint32_t)(peer->credits - peer->slots)) &
+			RETURN_MASK;
 	} else {
 		peer->arrived++;
 		note_call(peer, value >> DIGEST_BITS & SEQ_MASK,

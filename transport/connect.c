@@ -404,6 +404,7 @@ static void look_up(struct connect *c)
 struct start {
 	struct vbn_job *job;
 	int index, rank, peer;
+	uint64_t seen;
 };
 
 /* [control] */
@@ -421,17 +422,18 @@ static void start(void *arg)
 		return; /* no memory: the endpoint runs into its deadline */
 	if (control_rank_gone(s.job->control, s.rank))
 		fail(c, -ECONNRESET, "the rank is gone");
-	else if (c->state == IDLE)
+	else if (c->state == IDLE && c->generation <= s.seen)
 		look_up(c);
+	/* Else it is being made, or was: its event is in the inbox. */
 }
 
-void connect_start(struct vbn_ctx *ctx, int rank, int index)
+void connect_start(struct vbn_ctx *ctx, int rank, int index, uint64_t seen)
 {
 	struct start *s = malloc(sizeof(*s));
 
 	if (!s)
 		return;
-	*s = (struct start){ctx->job, ctx->index, rank, index};
+	*s = (struct start){ctx->job, ctx->index, rank, index, seen};
 	if (control_run(ctx->job->control, start, s))
 		free(s);
 }

@@ -174,7 +174,7 @@ static void on_readable(struct control *c)
 
 static void flush(struct control *c)
 {
-	struct epoll_event ev = {.events = EPOLLIN};
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = TAG_WIRE};
 	int rc;
 
 	pthread_mutex_lock(&c->lock);

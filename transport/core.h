@@ -174,6 +174,7 @@ struct vbn_ctx {
 	unsigned deaths_seen;
 	int leaving; /* endpoints whose peer has left, not failed yet */
 	struct vbn_counters counters;
+	struct vbn_ctx_hook *hooks; /* to run when it closes */
 
 	pthread_mutex_t inbox_lock;
 	struct ep_event *inbox, **inbox_tail;
@@ -301,7 +302,8 @@ int region_find(struct vbn_job *job, int rank, enum provider_id provider,
 void region_free_all(struct vbn_job *job);
 
 /* connect.c */
-void connect_start(struct vbn_ctx *ctx, int rank, int index); /* [any] */
+/* [any] @seen: generation of the last connection that the context heard of. */
+void connect_start(struct vbn_ctx *ctx, int rank, int index, uint64_t seen);
 /* [ctx] Tell the peer that generation's connection is closed. */
 void connect_closed(struct vbn_ctx *ctx, int rank, int index,
 		    uint64_t generation);

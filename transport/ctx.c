@@ -415,11 +415,28 @@ int vbn_ctx_wake_fd(const struct vbn_ctx *ctx)
 	return ctx->wake_fd;
 }
 
+void vbn_ctx_at_close(struct vbn_ctx *ctx, struct vbn_ctx_hook *hook)
+{
+	hook->next = ctx->hooks;
+	ctx->hooks = hook;
+}
+
+static void run_hooks(struct vbn_ctx *ctx)
+{
+	while (ctx->hooks) {
+		struct vbn_ctx_hook *hook = ctx->hooks;
+
+		ctx->hooks = hook->next;
+		hook->closing(hook);
+	}
+}
+
 void vbn_ctx_close(struct vbn_ctx *ctx)
 {
 	struct vbn_job *job = ctx->job;
 	const char *stats = getenv("VBN_STATS");
 
+	run_hooks(ctx);
 	ctx->closing = true;
 	connect_withdraw(ctx);
 	drain_inbox(ctx);

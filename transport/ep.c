@@ -110,7 +110,7 @@ int vbn_ep_open(struct vbn_ep **out, struct vbn_ctx *ctx, int rank, int index)
 		ep->status = -EINPROGRESS;
 		ep->connect_deadline_ms =
 			now_ms() + (uint64_t)ctx->job->timeout_ms;
-		connect_start(ctx, rank, index);
+		connect_start(ctx, rank, index, ep->generation);
 	}
 	*out = ep;
 	return 0;
@@ -212,6 +212,8 @@ void ep_handle_event(struct vbn_ctx *ctx, struct ep_event *event)
 		connected(ctx, ep, event);
 		break;
 	case EVENT_FAILED:
+		if (!ep->conn && ep->generation < event->generation)
+			ep->generation = event->generation;
 		if (ep->status == -EINPROGRESS)
 			ep_fail(ep, event->status, event->why);
 		break;

@@ -404,7 +404,7 @@ static bool stop_asked(struct store *s, int64_t *deadline)
 static void farewell(struct store *s)
 {
 	int64_t deadline = net_deadline(LINGER_MS);
-	struct peer *p;
+	struct peer *p, *next;
 
 	if (!s->started && !s->failed)
 		store_fail_start(s, REFUSED_DEATH,
@@ -419,8 +419,17 @@ static void farewell(struct store *s)
 		s->listen_fd = -1;
 	}
 	s->accept_again = NET_NEVER;
-	for (p = TAILQ_FIRST(&s->pending); p; p = TAILQ_NEXT(p, link))
-		p->deadline = p->state == PEER_DRAIN ? deadline : 0;
+	for (p = TAILQ_FIRST(&s->pending); p; p = next) {
+		next = TAILQ_NEXT(p, link);
+		/* Its FRAME_JOIN may be under way, meant for the next job. */
+		if (p->state == PEER_JOINING && !p->local)
+			store_refuse(s, p, REFUSED_BUSY, "the job has ended");
+		if (p->state == PEER_DRAIN)
+			p->deadline = deadline;
+		else /* at once: one step more, and it would be JOINING */
+			peer_doom(s, p);
+	}
+	reap(s);
 	while (TAILQ_FIRST(&s->pending) && net_now_ms() <= deadline)
 		round_once(s, deadline);
 }

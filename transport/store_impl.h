@@ -96,6 +96,9 @@ void peer_drain(struct store *s, struct peer *p);
 /* store_ranks.c: a frame of @p, which is PEER_JOINING or PEER_JOINED. */
 void store_frame(struct store *s, struct peer *p, enum wire_type type,
 		 struct wire_reader *r);
+/* Answer to FRAME_JOIN; the connection ends. */
+void store_refuse(struct store *s, struct peer *p, enum wire_refusal refusal,
+		  const char *why);
 /* @rank's connection has ended, or it said goodbye. */
 void store_gone(struct store *s, int rank, bool died);
 /* The start is over without success; everyone is told. */

@@ -39,8 +39,8 @@ static void broken_rules(struct store *s, struct peer *p, const char *what)
 
 /* ---- start ---- */
 
-static void refuse(struct store *s, struct peer *p, enum wire_refusal refusal,
-		   const char *why)
+void store_refuse(struct store *s, struct peer *p, enum wire_refusal refusal,
+		  const char *why)
 {
 	struct wire_frame *f = wire_frame(FRAME_REFUSED, 1 + strlen(why));
 
@@ -67,7 +67,7 @@ void store_fail_start(struct store *s, enum wire_refusal refusal,
 	for (p = TAILQ_FIRST(&s->joined); p; p = next) {
 		next = TAILQ_NEXT(p, link);
 		s->members[p->rank].peer = NULL;
-		refuse(s, p, refusal, s->why);
+		store_refuse(s, p, refusal, s->why);
 	}
 }
 
@@ -203,14 +203,14 @@ static void join(struct store *s, struct peer *p, struct wire_reader *r)
 		return;
 	}
 	if (s->failed) {
-		refuse(s, p, s->refusal, s->why);
+		store_refuse(s, p, s->refusal, s->why);
 		return;
 	}
 	refusal = admit(s, p, rank, nranks, why, sizeof(why));
 	if (refusal) {
 		if (refusal == REFUSED_SHAPE)
 			snprintf(s->refused, sizeof(s->refused), "%s", why);
-		refuse(s, p, refusal, why);
+		store_refuse(s, p, refusal, why);
 		return;
 	}
 	TAILQ_REMOVE(&s->pending, p, link);

@@ -75,7 +75,8 @@ static struct party *party_open(struct test *t, int victim)
 		p->friend = (victim + 1) % 3;
 	if (!t_ok(t, vbn_ctx_open(&t->ctx, t->job, NULL), "vbn_ctx_open"))
 		return NULL;
-	p->window = t_buffer(t, POOL, WINDOW);
+	/* The first half is the friend's, the second the victim's. */
+	p->window = t_buffer(t, POOL, 2 * WINDOW);
 	p->local = t_buffer(t, POOL, WINDOW);
 	if (!p->window || !p->local)
 		return NULL;
@@ -138,7 +139,7 @@ static void die(struct party *p, bool busy)
 	while (now() < until) {
 		for (int i = 0; busy && i < PENDING; i++) {
 			struct post a = {p->to_victim, &p->ops[i],
-					 &p->victim_key, 0, 0};
+					 &p->victim_key, WINDOW, 0};
 
 			if (i % 2) {
 				a.ep = p->to_friend;
@@ -146,7 +147,7 @@ static void die(struct party *p, bool busy)
 			}
 			if (a.op->status != -EINPROGRESS)
 				vbn_put(a.ep, a.op, p->local->data, WINDOW,
-					a.rkey, 0, 0);
+					a.rkey, WINDOW, 0);
 		}
 		vbn_ctx_wait(p->t->ctx, 5);
 	}

@@ -52,6 +52,18 @@ int listen_anywhere(uint16_t *port)
 
 /* ---- cluster ---- */
 
+static atomic_int failed_checks;
+
+bool check(bool good, const char *what, const char *file, int line)
+{
+	if (!good) {
+		fprintf(stderr, "%s:%d: %s (%s)\n", file, line, what,
+			vbn_error());
+		atomic_fetch_add(&failed_checks, 1);
+	}
+	return good;
+}
+
 static void on_message(void *arg, int from, unsigned type, const void *data,
 		       size_t len)
 {
@@ -148,14 +160,13 @@ static void *run_thread(void *arg)
 {
 	struct node *node = arg;
 
-	node->rc = node->fn(node);
+	node->fn(node);
 	return NULL;
 }
 
-int cluster_run(struct cluster *cl, int (*fn)(struct node *node))
+int cluster_run(struct cluster *cl, void (*fn)(struct node *node))
 {
-	int rc = 0;
-
+	atomic_store(&failed_checks, 0);
 	for (int i = 0; i < cl->n; i++)
 		if (cl->node[i].control) {
 			cl->node[i].fn = fn;
@@ -163,18 +174,16 @@ int cluster_run(struct cluster *cl, int (*fn)(struct node *node))
 				       &cl->node[i]);
 		}
 	for (int i = 0; i < cl->n; i++)
-		if (cl->node[i].control) {
+		if (cl->node[i].fn) {
 			pthread_join(cl->node[i].thread, NULL);
-			if (cl->node[i].rc)
-				rc = cl->node[i].rc;
+			cl->node[i].fn = NULL;
 		}
-	return rc;
+	return atomic_load(&failed_checks);
 }
 
-static int close_node(struct node *node)
+static void close_node(struct node *node)
 {
 	control_close(node->control);
-	return 0;
 }
 
 void cluster_close_one(struct cluster *cl, int rank)

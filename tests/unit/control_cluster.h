@@ -2,7 +2,7 @@
 /*
  * A job of several ranks in one process, for tests of the control plane.
  * CUnit's assertions belong to the main thread: what runs on ranks' threads
- * returns the line of a failed check instead, 0 if all was well.
+ * uses CHECK() instead.
  */
 #ifndef CONTROL_CLUSTER_H
 #define CONTROL_CLUSTER_H
@@ -12,19 +12,14 @@
 
 #include <CUnit/CUnit.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #define CLUSTER_MAX 64
 
-/* In a function that returns int: the line of the first check that fails. */
-#define CHECK(x)                                                               \
-	do {                                                                   \
-		if (!(x)) {                                                    \
-			fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__,          \
-				__LINE__, #x, vbn_error());                    \
-			return __LINE__;                                       \
-		}                                                              \
-	} while (0)
+/* May fail on any thread; counted by cluster_run(). */
+#define CHECK(x) check((x), #x, __FILE__, __LINE__)
+bool check(bool good, const char *what, const char *file, int line);
 
 struct cluster;
 
@@ -32,10 +27,10 @@ struct node {
 	struct cluster *cluster;
 	struct control *control; /* NULL: not open */
 	int rank;
-	int rc; /* of open, or of the last run */
+	int rc; /* of open */
 	char why[512];
 	int opened_ms;
-	int (*fn)(struct node *node);
+	void (*fn)(struct node *node);
 	pthread_t thread;
 
 	pthread_mutex_t lock;
@@ -68,8 +63,8 @@ struct control_options cluster_options(struct cluster *cl, int rank);
 void cluster_open_some(struct cluster *cl, uint64_t mask);
 /* All; 0 or the first error. */
 int cluster_open(struct cluster *cl);
-/* fn on each open rank's thread at once; 0, or a failed line. */
-int cluster_run(struct cluster *cl, int (*fn)(struct node *node));
+/* fn on each open rank's thread at once; the number of failed checks. */
+int cluster_run(struct cluster *cl, void (*fn)(struct node *node));
 void cluster_close_one(struct cluster *cl, int rank);
 void cluster_close(struct cluster *cl);
 

@@ -135,7 +135,7 @@ static void test_uneven(void)
 static void check_hang(enum schedule_kind kind, int p, int m)
 {
 	for (int lacking = 1; lacking < p; lacking++) {
-		int buffers[MAX_P];
+		int buffers[MAX_P] = {0};
 		const struct schedule_links links = {
 			.activations = buffers,
 			.gradients = 1,

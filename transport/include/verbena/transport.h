@@ -95,6 +95,19 @@ VBN_API int vbn_ctx_open(struct vbn_ctx **ctx, struct vbn_job *job,
  */
 VBN_API void vbn_ctx_close(struct vbn_ctx *ctx);
 
+/*
+ * Have closing(hook) called when vbn_ctx_close() begins, while everything
+ * still stands; once, the last added first. For layers above that must not
+ * use a context that was closed. The caller keeps *hook until the call, in
+ * which it may free it.
+ */
+struct vbn_ctx_hook {
+	void (*closing)(struct vbn_ctx_hook *hook);
+	void *arg;
+	struct vbn_ctx_hook *next; /* the library's */
+};
+VBN_API void vbn_ctx_at_close(struct vbn_ctx *ctx, struct vbn_ctx_hook *hook);
+
 VBN_API int vbn_ctx_index(const struct vbn_ctx *ctx);
 VBN_API struct vbn_job *vbn_ctx_job(const struct vbn_ctx *ctx);
 

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The ucx provider: everything that UCX knows, TCP among it. A module that
- * the core loads when it is needed; it shows its table and nothing else.
- *
- * What UCX 1.13 does not give: access rights (a registered region can be
- * read, written and changed by whoever holds its key), and the use of our
- * registration for the local side of an operation (its stable protocols
- * register again where a device wants that).
+ * the core loads when it is needed; it shows its table and nothing else. This
+ * file holds the table, the job's part, and the regions that peers may name.
  */
 #include "ucx.h"
 
@@ -58,6 +54,8 @@ uint64_t ucx_now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+/* ---- job ---- */
+
 /*
  * A default for one of UCX's options that the environment does not set. What
  * this UCX does not know is left as it is.
@@ -78,8 +76,7 @@ static int job_open(struct vbn_job *job, void **pjob,
 	ucp_params_t params = {
 		.field_mask = UCP_PARAM_FIELD_FEATURES |
 			      UCP_PARAM_FIELD_MT_WORKERS_SHARED,
-		.features = UCP_FEATURE_RMA | UCP_FEATURE_AMO64 |
-			    UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+		.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
 		.mt_workers_shared = 1,
 	};
 	struct ucx_job *uj = calloc(1, sizeof(*uj));
@@ -91,19 +88,19 @@ static int job_open(struct vbn_job *job, void **pjob,
 	uj->job = job;
 	status = ucp_config_read(NULL, NULL, &config);
 	if (status == UCS_OK) {
-		/* The default, 20 s, is more than a job wants to wait. */
+		/* UCX's 20 s are more than a job wants to wait. */
 		default_option(config, "KEEPALIVE_INTERVAL", "2s");
 		status = ucp_init(&params, config, &uj->context);
 		ucp_config_release(config);
 	}
 	if (status != UCS_OK) {
 		free(uj);
-		return vbn_fail(ucx_errno(status),
-				"ucx: cannot start: %s "
+		return vbn_fail(ucx_errno(status), "ucx: cannot start: %s "
 				"(check UCX_TLS and UCX_NET_DEVICES)",
 				ucs_status_string(status));
 	}
 	pthread_mutex_init(&uj->lock, NULL);
+	pthread_rwlock_init(&uj->regions_lock, NULL);
 	*caps = (struct provider_caps){.max_piece = UCX_PIECE_MAX,
 				       .max_message = UCX_MESSAGE_MAX,
 				       .credits = UCX_CREDITS};
@@ -116,71 +113,143 @@ static void job_close(void *pjob)
 	struct ucx_job *uj = pjob;
 
 	ucp_cleanup(uj->context);
+	pthread_rwlock_destroy(&uj->regions_lock);
 	pthread_mutex_destroy(&uj->lock);
+	free(uj->regions);
 	free(uj);
 }
 
-static int pack_key(struct ucx_job *uj, ucp_mem_h memh, struct blob *announce)
+/* ---- regions ---- */
+
+static int region_add(struct ucx_job *uj, struct ucx_region *region)
 {
-	size_t len;
-	void *key;
-	ucs_status_t status = ucp_rkey_pack(uj->context, memh, &key, &len);
 	int err = 0;
 
-	if (status != UCS_OK)
-		return vbn_fail(ucx_errno(status),
-				"ucx: no key for a region: "
-				"%s",
-				ucs_status_string(status));
-	if (len > sizeof(announce->data))
-		err = vbn_fail(-EMSGSIZE,
-			       "ucx: a region's key has %zu bytes, "
-			       "at most %zu go: use fewer devices "
-			       "(UCX_NET_DEVICES)",
-			       len, sizeof(announce->data));
-	else
-		memcpy(announce->data, key, len);
-	announce->len = err ? 0 : len;
-	ucp_rkey_buffer_release(key);
+	pthread_rwlock_wrlock(&uj->regions_lock);
+	if (region->region >= uj->nregions) {
+		uint32_t n = 2 * region->region + 16;
+		struct ucx_region **regions = realloc(
+			uj->regions, n * sizeof(struct ucx_region *));
+
+		if (regions) {
+			memset(&regions[uj->nregions], 0,
+			       (n - uj->nregions) *
+				       sizeof(struct ucx_region *));
+			uj->regions = regions;
+			uj->nregions = n;
+		} else {
+			err = -ENOMEM;
+		}
+	}
+	if (!err)
+		uj->regions[region->region] = region;
+	pthread_rwlock_unlock(&uj->regions_lock);
 	return err;
 }
 
+/* UCX needs no registration for what is sent by active messages. */
 static int mem_register(void *pjob, const struct vbn_mem *mem, void **handle,
 			struct blob *announce)
 {
-	struct ucx_job *uj = pjob;
-	ucp_mem_map_params_t params = {
-		.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-			      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-		.address = mem->addr,
-		.length = mem->len,
-	};
-	ucs_status_t status;
-	ucp_mem_h memh;
-	int err = 0;
+	struct ucx_region *region = calloc(1, sizeof(*region));
+	struct ucx_key key = {mem->region, mem->generation};
 
 	announce->len = 0;
-	status = ucp_mem_map(uj->context, &params, &memh);
-	if (status != UCS_OK)
-		return vbn_fail(ucx_errno(status),
-				"ucx: cannot register %zu "
-				"bytes: %s (check ulimit -l)",
-				mem->len, ucs_status_string(status));
-	if (mem->access != VBN_ACCESS_LOCAL)
-		err = pack_key(uj, memh, announce);
-	if (err) {
-		ucp_mem_unmap(uj->context, memh);
-		return err;
+	if (!region)
+		return vbn_fail(-ENOMEM, "ucx: out of memory");
+	*region = (struct ucx_region){.region = mem->region,
+				      .generation = mem->generation,
+				      .access = mem->access,
+				      .base = (uintptr_t)mem->addr,
+				      .len = mem->len};
+	if (mem->access != VBN_ACCESS_LOCAL) {
+		if (region_add(pjob, region)) {
+			free(region);
+			return vbn_fail(-ENOMEM, "ucx: out of memory");
+		}
+		announce->len = sizeof(key);
+		memcpy(announce->data, &key, sizeof(key));
 	}
-	*handle = memh;
+	*handle = region;
 	return 0;
 }
 
 static void mem_deregister(void *pjob, void *handle)
 {
+	struct ucx_region *region = handle;
 	struct ucx_job *uj = pjob;
 
-	ucp_mem_unmap(uj->context, handle);
+	pthread_rwlock_wrlock(&uj->regions_lock);
+	if (region->region < uj->nregions &&
+	    uj->regions[region->region] == region)
+		uj->regions[region->region] = NULL;
+	pthread_rwlock_unlock(&uj->regions_lock);
+	free(region);
+}
+
+/* [regions_lock] May the peer do it? */
+static int check(const struct ucx_job *uj, const struct am_request *request,
+		 size_t len, unsigned access)
+{
+	const struct ucx_region *region = NULL;
+	uint64_t offset;
+
+	if (request->region < uj->nregions)
+		region = uj->regions[request->region];
+	if (!region || region->generation != request->generation)
+		return -EKEYREJECTED;
+	offset = request->address - region->base;
+	if (offset > region->len || len > region->len - offset)
+		return -EKEYREJECTED;
+	return region->access & access ? 0 : -EACCES;
+}
+
+int ucx_region_write(struct ucx_job *uj, const struct am_request *request,
+		     const void *data, size_t len)
+{
+	int err;
+
+	pthread_rwlock_rdlock(&uj->regions_lock);
+	err = check(uj, request, len, VBN_ACCESS_WRITE);
+	if (!err)
+		memcpy((void *)request->address, data, len);
+	pthread_rwlock_unlock(&uj->regions_lock);
+	return err;
+}
+
+int ucx_region_read(struct ucx_job *uj, const struct am_request *request,
+		    void *data)
+{
+	int err;
+
+	pthread_rwlock_rdlock(&uj->regions_lock);
+	err = check(uj, request, request->len, VBN_ACCESS_READ);
+	if (!err)
+		memcpy(data, (const void *)request->address, request->len);
+	pthread_rwlock_unlock(&uj->regions_lock);
+	return err;
+}
+
+int ucx_region_atomic(struct ucx_job *uj, const struct am_request *request,
+		      bool compare_swap, uint64_t *value)
+{
+	uint64_t *word = (uint64_t *)request->address;
+	int err;
+
+	pthread_rwlock_rdlock(&uj->regions_lock);
+	err = check(uj, request, sizeof(*word), VBN_ACCESS_ATOMIC);
+	if (!err && request->address % sizeof(*word))
+		err = -EINVAL;
+	if (!err && compare_swap) {
+		*value = request->compare;
+		__atomic_compare_exchange_n(word, value, request->len, false,
+					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	} else if (!err) {
+		*value = __atomic_fetch_add(word, request->len,
+					    __ATOMIC_SEQ_CST);
+	}
+	pthread_rwlock_unlock(&uj->regions_lock);
+	return err;
 }
 
 extern const struct provider verbena_provider_ucx;

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * How a communicator breaks: once, with one reason, which each member passes
+ * on to the peers that it has talked to, so that it reaches all who are, or
+ * will be, in a call. A dead member is seen by the job, or by its endpoint.
+ */
+#include "coll.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+uint64_t coll_now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+void call_describe(const struct call *call, char *text, size_t room)
+{
+	switch (call->kind) {
+	case CALL_ALLREDUCE:
+		snprintf(text, room, "allreduce of %llu %s, %s, %s",
+			 (unsigned long long)call->count,
+			 reduce_type_name(call->type),
+			 reduce_name(call->reduction),
+			 plan_name(call->algorithm));
+		break;
+	case CALL_BROADCAST:
+		snprintf(text, room, "broadcast of %llu %s from member %d",
+			 (unsigned long long)call->count,
+			 reduce_type_name(call->type), call->root);
+		break;
+	case CALL_BARRIER:
+		snprintf(text, room, "barrier");
+		break;
+	}
+}
+
+static void end_calls(struct vbn_comm *comm)
+{
+	while (comm->first) {
+		struct vbn_coll *coll = comm->first;
+
+		comm->first = coll->next;
+		coll->state = COLL_DONE;
+		coll->status = comm->error;
+	}
+	comm->last = &comm->first;
+}
+
+static void pass_on(struct vbn_comm *comm, const struct peer *but)
+{
+	/* Members of a context that closed are told by their endpoints. */
+	if (!comm->shared->ctx)
+		return;
+	for (struct peer *peer = comm->peers; peer; peer = peer->next) {
+		peer->owes_abort = peer != but;
+		if (peer->owes_abort)
+			wire_abort(peer);
+	}
+}
+
+void comm_fail_by(struct vbn_comm *comm, struct peer *but, int err,
+		  uint32_t seq, const char *why)
+{
+	if (comm->error)
+		return;
+	comm->error = err;
+	comm->error_seq = seq;
+	snprintf(comm->why, sizeof(comm->why), "%s", why);
+	end_calls(comm);
+	pass_on(comm, but);
+}
+
+void comm_fail(struct vbn_comm *comm, int err, const char *fmt, ...)
+{
+	char why[COMM_WHY];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(why, sizeof(why), fmt, args);
+	va_end(args);
+	comm_fail_by(comm, NULL, err,
+		     err == -EPROTO ? comm->error_seq : comm->next_seq, why);
+}
+
+/* Whether the running call has a step to do with @peer. */
+static bool is_needed(const struct vbn_comm *comm, const struct peer *peer)
+{
+	const struct exec *exec = &comm->exec;
+
+	if (!comm->first || comm->first->state != COLL_RUNNING)
+		return false;
+	for (uint64_t i = exec->base; i < exec->next; i++)
+		if ((exec->pending >> (i % EXEC_WINDOW) & 1) &&
+		    exec->entries[i % EXEC_WINDOW].peer == &peer->exec)
+			return true;
+	return false;
+}
+
+void comm_check_dead(struct vbn_comm *comm)
+{
+	if (comm->error || !comm->first)
+		return;
+	if (vbn_job_dead(comm->job) >= 0)
+		for (int i = 0; i < comm->n; i++)
+			if (vbn_job_rank_dead(comm->job, comm->ranks[i])) {
+				comm_fail(
+					comm, -ECONNRESET,
+					"rank %d died; the communicator is broken, create one without it",
+					comm->ranks[i]);
+				return;
+			}
+	for (struct peer *peer = comm->peers; peer; peer = peer->next) {
+		int status = vbn_ep_status(peer->ep);
+
+		if (status && status != -EINPROGRESS && is_needed(comm, peer)) {
+			comm_fail(
+				comm, status,
+				"the connection to rank %d is lost: it left or its network failed",
+				comm->ranks[peer->member]);
+			return;
+		}
+	}
+}

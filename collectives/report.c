@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Who is where, found out through the job's key-value store when a call takes
+ * long or members disagree. Each member has one key per communicator, which
+ * it replaces: {seq of its call, description, members that it has heard from
+ * in that call}. The last is what tells of a member that has returned
+ * already, a broadcast's root say, which publishes nothing.
+ */
+#include "coll.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEARD_MOST = 64 };
+
+struct arrival {
+	uint32_t seq;
+	uint32_t heard_count;
+	uint32_t heard[HEARD_MOST];
+	char what[128];
+};
+
+static void key_of(const struct vbn_comm *comm, int member, char *key,
+		   size_t room)
+{
+	snprintf(key, room, "coll/%016llx/%d", (unsigned long long)comm->uid,
+		 member);
+}
+
+static bool heard_from(const struct peer *peer, uint32_t seq)
+{
+	return peer->seen && (int32_t)(peer->seen_seq - seq) >= 0;
+}
+
+static void publish(struct vbn_comm *comm, uint32_t seq)
+{
+	struct arrival arrival = {.seq = seq};
+	char key[64];
+
+	if ((int32_t)(seq - comm->seq) < 0)
+		call_describe(&comm->history[seq % COMM_HISTORY], arrival.what,
+			      sizeof(arrival.what));
+	else
+		snprintf(arrival.what, sizeof(arrival.what), "no call yet");
+	for (struct peer *peer = comm->peers; peer; peer = peer->next)
+		if (heard_from(peer, seq) && arrival.heard_count < HEARD_MOST)
+			arrival.heard[arrival.heard_count++] =
+				(uint32_t)peer->member;
+	key_of(comm, comm->rank, key, sizeof(key));
+	/* Best effort: a report without us is better than none. */
+	(void)vbn_job_set(comm->job, key, &arrival, sizeof(arrival), 100);
+	comm->published = true;
+}
+
+void report_arrival(struct vbn_coll *coll)
+{
+	if (coll->published)
+		return;
+	coll->published = true;
+	publish(coll->comm, coll->seq);
+}
+
+static bool fetch(struct vbn_comm *comm, int member, struct arrival *arrival)
+{
+	size_t len = sizeof(*arrival);
+	char key[64];
+
+	key_of(comm, member, key, sizeof(key));
+	if (vbn_job_get(comm->job, key, arrival, &len, 0) ||
+	    len != sizeof(*arrival) || arrival->heard_count > HEARD_MOST)
+		return false;
+	arrival->what[sizeof(arrival->what) - 1] = '\0';
+	return true;
+}
+
+/* One look at all members not yet known of. Returns how many are unknown. */
+static int look(struct vbn_comm *comm, uint32_t seq, bool *known,
+		uint64_t deadline)
+{
+	int unknown = 0;
+
+	for (int i = 0; i < comm->n; i++) {
+		struct arrival arrival;
+
+		if (known[i] || coll_now_ms() >= deadline)
+			continue;
+		if (!fetch(comm, i, &arrival) ||
+		    (int32_t)(arrival.seq - seq) < 0)
+			continue;
+		known[i] = true;
+		for (uint32_t k = 0; k < arrival.heard_count; k++)
+			if (arrival.heard[k] < (uint32_t)comm->n)
+				known[arrival.heard[k]] = true;
+	}
+	for (int i = 0; i < comm->n; i++)
+		unknown += !known[i];
+	return unknown;
+}
+
+static void list_ranks(const struct vbn_comm *comm, const bool *listed,
+		       bool value, char *text, size_t room)
+{
+	size_t at = 0;
+
+	text[0] = '\0';
+	for (int i = 0; i < comm->n; i++) {
+		if (listed[i] != value)
+			continue;
+		if (at + 24 > room) {
+			snprintf(text + at, room - at, ", ...");
+			return;
+		}
+		at += (size_t)snprintf(text + at, room - at, "%s%d",
+				       at ? ", " : "", comm->ranks[i]);
+	}
+}
+
+void report_missing(struct vbn_coll *coll, char *text, size_t room)
+{
+	struct vbn_comm *comm = coll->comm;
+	uint64_t deadline = coll_now_ms() + 300;
+	bool *known = calloc((size_t)comm->n, sizeof(*known));
+	const struct exec_entry *entry = exec_oldest(&comm->exec);
+	char ranks[200];
+	int unknown;
+
+	snprintf(text, room, "it is not known who has not arrived");
+	if (!known)
+		return;
+	report_arrival(coll);
+	known[comm->rank] = true;
+	for (struct peer *peer = comm->peers; peer; peer = peer->next)
+		known[peer->member] |= heard_from(peer, coll->seq);
+	do {
+		unknown = look(comm, coll->seq, known, deadline);
+		if (unknown)
+			vbn_ctx_wait(comm->ctx, 20);
+	} while (unknown && coll_now_ms() < deadline);
+	if (unknown) {
+		list_ranks(comm, known, false, ranks, sizeof(ranks));
+		snprintf(text, room, "not arrived: rank %s", ranks);
+	} else if (entry && entry->peer) {
+		snprintf(text, room,
+			 "all members have arrived; slow or stopped: rank %d",
+			 comm->ranks[entry->step.peer]);
+	} else {
+		snprintf(text, room, "all members have arrived");
+	}
+	free(known);
+}
+
+/* ---- disagreement ---- */
+
+struct statement {
+	bool known;
+	char what[128];
+};
+
+static int collect(struct vbn_comm *comm, struct statement *all,
+		   uint64_t deadline)
+{
+	int unknown = 0;
+
+	for (int i = 0; i < comm->n; i++) {
+		struct arrival arrival;
+
+		if (all[i].known)
+			continue;
+		if (coll_now_ms() < deadline && fetch(comm, i, &arrival) &&
+		    arrival.seq == comm->error_seq) {
+			all[i].known = true;
+			memcpy(all[i].what, arrival.what, sizeof(arrival.what));
+		}
+		unknown += !all[i].known;
+	}
+	return unknown;
+}
+
+/* "rank 0, 1: barrier; rank 2: ..." */
+static void compose(struct vbn_comm *comm, const struct statement *all)
+{
+	size_t at = (size_t)snprintf(comm->why, sizeof(comm->why),
+				     "the members' calls %u differ",
+				     comm->error_seq);
+	bool *group = calloc((size_t)comm->n, 2 * sizeof(*group));
+	bool *done = group ? group + comm->n : NULL;
+
+	for (int i = 0; group && i < comm->n; i++) {
+		char ranks[100];
+
+		if (done[i])
+			continue;
+		for (int j = 0; j < comm->n; j++) {
+			group[j] = !strcmp(all[i].what, all[j].what);
+			done[j] |= group[j];
+		}
+		list_ranks(comm, group, true, ranks, sizeof(ranks));
+		if (at + 1 < sizeof(comm->why))
+			at += (size_t)snprintf(comm->why + at,
+					       sizeof(comm->why) - at,
+					       "%s rank %s: %s", i ? ";" : ":",
+					       ranks, all[i].what);
+	}
+	free(group);
+}
+
+void report_disagreement(struct vbn_comm *comm)
+{
+	struct statement *all;
+	uint64_t deadline = coll_now_ms() + 500;
+
+	if (comm->reported || comm->error != -EPROTO || !comm->shared->ctx)
+		return;
+	comm->reported = true;
+	publish(comm, comm->error_seq);
+	all = calloc((size_t)comm->n, sizeof(*all));
+	if (!all)
+		return;
+	for (int i = 0; i < comm->n; i++)
+		snprintf(all[i].what, sizeof(all[i].what), "has said nothing");
+	while (collect(comm, all, deadline) && coll_now_ms() < deadline)
+		vbn_ctx_wait(comm->ctx, 20);
+	compose(comm, all);
+	free(all);
+}
