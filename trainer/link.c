@@ -79,6 +79,17 @@ double net_waited_ms(const struct net *net)
 	return net->waited_ms;
 }
 
+const char *net_provider(const struct net *net)
+{
+	const char *name = "";
+
+	for (int i = 0; i < 2 * LINK_KINDS && !*name; i++)
+		if (net->links[i / LINK_KINDS][i % LINK_KINDS].ep)
+			name = vbn_ep_provider(
+				net->links[i / LINK_KINDS][i % LINK_KINDS].ep);
+	return name;
+}
+
 int net_wait(struct vbn_ctx *ctx, int timeout_ms, bool (*done)(void *arg),
 	     void *arg, const char *what)
 {

@@ -63,6 +63,9 @@ int link_drain(struct link *link);
 int net_wait(struct vbn_ctx *ctx, int timeout_ms, bool (*done)(void *arg),
 	     void *arg, const char *what);
 
+/* The transport's provider of the links, "" before the first is connected. */
+const char *net_provider(const struct net *net);
+
 /* ms spent waiting in links since the start. */
 double net_waited_ms(const struct net *net);
 

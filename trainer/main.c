@@ -84,10 +84,10 @@ static void print_bubble(const struct trainer *t, double training_s)
 	if (p == 1)
 		return;
 	printf("bubble: %.1f %% of the time by the schedule, rank 0 waited "
-	       "%.1f %% (computed %.1f s of %.1f s)\n",
+	       "%.1f %% on %s (computed %.1f s of %.1f s)\n",
 	       100.0 * (p - 1) / (m + p - 1),
-	       net_waited_ms(t->net) / training_s / 10, t->compute_ms / 1e3,
-	       training_s);
+	       net_waited_ms(t->net) / training_s / 10, net_provider(t->net),
+	       t->compute_ms / 1e3, training_s);
 }
 
 static int run(struct trainer *t)

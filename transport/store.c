@@ -423,7 +423,9 @@ static void farewell(struct store *s)
 		next = TAILQ_NEXT(p, link);
 		/* Its FRAME_JOIN may be under way, meant for the next job. */
 		if (p->state == PEER_JOINING && !p->local)
-			store_refuse(s, p, REFUSED_BUSY, "the job has ended");
+			store_refuse(s, p,
+				     s->failed ? s->refusal : REFUSED_BUSY,
+				     s->failed ? s->why : "the job has ended");
 		if (p->state == PEER_DRAIN)
 			p->deadline = deadline;
 		else /* at once: one step more, and it would be JOINING */

@@ -72,9 +72,9 @@ static void handle_put(struct ucx_conn *conn, const struct am_header *header,
 {
 	struct ucx_worker *worker = conn->worker;
 	const struct am_request *request = &header->request;
-	int err = conn->refusing ? -EKEYREJECTED
-				 : ucx_region_write(worker->job, request,
-						    bytes, len);
+	int err = conn->refusing
+			  ? -EKEYREJECTED
+			  : ucx_region_write(worker->job, request, bytes, len);
 
 	if (err && !conn->refusing) {
 		refuse(conn, err); /* one answer, whatever fragments follow */
@@ -146,16 +146,14 @@ static struct flight *oldest(struct ucx_conn *conn)
 }
 
 /* A flush has no answer of its own: it is over when all before it are. */
-static void answered(struct ucx_conn *conn, struct flight *f)
+void ucx_answered(struct ucx_conn *conn, struct flight *f)
 {
-	f->answered = true;
-	list_move(&conn->sending, &f->link);
-	ucx_flight_check(f);
-	for (f = oldest(conn); f && f->kind == AM_DONE; f = oldest(conn)) {
+	do {
 		f->answered = true;
 		list_move(&conn->sending, &f->link);
 		ucx_flight_check(f);
-	}
+		f = oldest(conn);
+	} while (f && f->kind == AM_DONE);
 }
 
 static void handle_done(struct ucx_conn *conn, uint32_t count)
@@ -163,31 +161,48 @@ static void handle_done(struct ucx_conn *conn, uint32_t count)
 	while (count--) {
 		struct flight *f = oldest(conn);
 
+		/* A loopback answers before the post has returned. */
+		if (!f && !list_empty(&conn->queue))
+			f = (struct flight *)conn->queue.next;
 		if (!f || f->kind != AM_PUT)
 			return;
-		answered(conn, f);
+		if (f->posted)
+			ucx_answered(conn, f);
+		else
+			f->answered = true;
 	}
 }
 
-static void handle_data(struct ucx_conn *conn, const void *bytes, size_t len)
+/* The get that the next fragment belongs to; it may be half posted. */
+static struct flight *receiving(struct ucx_conn *conn)
 {
 	struct flight *f = oldest(conn);
 
-	if (!f)
-		f = list_empty(&conn->queue)
-			    ? NULL
-			    : (struct flight *)conn->queue.next;
-	if (!f || f->kind != AM_GET || !f->unanswered ||
-	    len > f->len - f->received)
-		return;
-	if (!f->status)
-		memcpy(f->local + f->received, bytes, len);
+	if (!f && !list_empty(&conn->queue))
+		f = (struct flight *)conn->queue.next;
+	return f && f->kind == AM_GET && f->unanswered ? f : NULL;
+}
+
+static void fragment_answered(struct ucx_conn *conn, struct flight *f,
+			      size_t len)
+{
 	f->received += len;
 	f->unanswered--;
 	conn->window--;
 	if (f->posted && !f->unanswered)
-		answered(conn, f);
+		ucx_answered(conn, f);
 	ucx_pump(conn);
+}
+
+static void handle_data(struct ucx_conn *conn, const void *bytes, size_t len)
+{
+	struct flight *f = receiving(conn);
+
+	if (!f || len > f->posted_len - f->received)
+		return;
+	if (!f->status)
+		memcpy(f->local + f->received, bytes, len);
+	fragment_answered(conn, f, len);
 }
 
 static void handle_value(struct ucx_conn *conn, uint64_t value)
@@ -198,34 +213,34 @@ static void handle_value(struct ucx_conn *conn, uint64_t value)
 		return;
 	if (f->result)
 		*f->result = value;
-	answered(conn, f);
+	ucx_answered(conn, f);
 }
 
 static void handle_refused(struct ucx_conn *conn, int err)
 {
-	struct flight *f = oldest(conn);
+	struct flight *f = receiving(conn);
 
-	/* The first fragments may be refused before the last is posted. */
+	if (f) {
+		size_t left = f->posted_len - f->received;
+
+		if (!f->status)
+			f->status = err;
+		f->len = f->posted_len; /* the rest need not be asked for */
+		fragment_answered(conn, f,
+				  left < UCX_FRAGMENT ? left : UCX_FRAGMENT);
+		return;
+	}
+	f = oldest(conn);
+	/* A put may be refused before its last fragment is posted. */
 	if (!f && !list_empty(&conn->queue))
 		f = (struct flight *)conn->queue.next;
 	if (!f)
 		return;
-	if (!f->status)
-		f->status = err;
-	if (f->kind == AM_GET) {
-		size_t len = f->len - f->received;
-
-		f->received += len < UCX_FRAGMENT ? len : UCX_FRAGMENT;
-		conn->window--;
-		if (--f->unanswered || !f->posted) {
-			ucx_pump(conn);
-			return;
-		}
-	}
+	f->status = err;
 	if (f->posted)
-		answered(conn, f);
+		ucx_answered(conn, f);
 	else
-		f->answered = true; /* the pump goes on to the end of it */
+		f->answered = true;
 }
 
 /* ---- in order ---- */

@@ -6,8 +6,8 @@
  *
  * Closing takes bounded time on every path: what is under way gets a moment
  * to arrive when the close is an orderly one, then the endpoint is closed by
- * force, and what UCX does not give back by then is forgotten: its operation
- * completes, and its flight stays with the worker until UCX is done with it.
+ * force; what UCX does not give back by then stays with the worker, and its
+ * operation completes all the same.
  */
 #include "ucx.h"
 
@@ -39,10 +39,11 @@ static int conn_new(struct ucx_worker *worker, const struct blob *peer_address,
 	conn->id = atomic_fetch_add_explicit(&worker->next_id, 1,
 					     memory_order_relaxed);
 	list_init(&conn->broken);
-	list_init(&conn->flights);
+	list_init(&conn->to_answer);
 	list_init(&conn->queue);
-	list_init(&conn->keys);
-	list_init(&conn->released);
+	list_init(&conn->sent);
+	list_init(&conn->sending);
+	list_init(&conn->sends);
 	ours->len = sizeof(conn->id);
 	memcpy(ours->data, &conn->id, sizeof(conn->id));
 	*out = conn;
@@ -97,15 +98,8 @@ int ucx_conn_finish(void *conn, const struct blob *answer)
 
 static void ep_broken(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
-	struct ucx_conn *conn = arg;
-
 	(void)ep;
-	if (conn->failed != UCS_OK)
-		return;
-	conn->failed = status;
-	conn->failed_at_ms = ucx_now_ms();
-	if (!conn->closing)
-		list_add_tail(&conn->worker->broken, &conn->broken);
+	ucx_conn_failed(arg, status);
 }
 
 static int enter(struct ucx_worker *worker, struct ucx_conn *conn)
@@ -124,25 +118,6 @@ static int enter(struct ucx_worker *worker, struct ucx_conn *conn)
 	}
 	worker->conns[conn->id] = conn;
 	return 0;
-}
-
-/* What came early goes through the arrivals, where seq puts it in order. */
-static void take_strays(struct ucx_worker *worker, uint32_t id)
-{
-	struct am_data **p = &worker->strays;
-
-	while (*p) {
-		struct am_data *data = *p;
-
-		if (data->header.conn != id) {
-			p = &data->next;
-			continue;
-		}
-		*p = data->next;
-		data->next = NULL;
-		*worker->arrived_tail = data;
-		worker->arrived_tail = &data->next;
-	}
 }
 
 int ucx_conn_attach(void *vconn, struct vbn_ep *ep)
@@ -171,60 +146,34 @@ int ucx_conn_attach(void *vconn, struct vbn_ep *ep)
 				"UCX_TLS)",
 				ucs_status_string(status));
 	}
-	take_strays(conn->worker, conn->id);
+	ucx_am_strays(conn->worker, conn);
 	return 0;
 }
 
 /* ---- keys ---- */
 
-int ucx_key_attach(void *vconn, const struct blob *announce, void *import,
+int ucx_key_attach(void *conn, const struct blob *announce, void *import,
 		   void **out)
 {
-	struct ucx_conn *conn = vconn;
 	struct ucx_key *key;
-	ucs_status_t status;
 
+	(void)conn;
 	(void)import;
-	if (!announce->len)
-		return vbn_fail(-EKEYREJECTED, "ucx: the peer has not opened "
-					       "the region to ucx");
-	key = calloc(1, sizeof(*key));
+	if (announce->len != sizeof(*key))
+		return vbn_fail(-EKEYREJECTED,
+				"ucx: the peer has not opened the region");
+	key = malloc(sizeof(*key));
 	if (!key)
 		return vbn_fail(-ENOMEM, "ucx: out of memory");
-	status = ucp_ep_rkey_unpack(conn->ucp_ep, announce->data, &key->rkey);
-	if (status != UCS_OK) {
-		free(key);
-		return vbn_fail(ucx_errno(status),
-				"ucx: cannot use a region: "
-				"%s",
-				ucs_status_string(status));
-	}
-	list_add_tail(&conn->keys, &key->link);
+	memcpy(key, announce->data, sizeof(*key));
 	*out = key;
 	return 0;
 }
 
-void ucx_keys_free(struct list *keys)
+void ucx_key_release(void *conn, void *key)
 {
-	while (!list_empty(keys)) {
-		struct ucx_key *key = (struct ucx_key *)keys->next;
-
-		list_del(&key->link);
-		ucp_rkey_destroy(key->rkey);
-		free(key);
-	}
-}
-
-/* Requests of UCX's point to keys, so a key outlives all that is under way. */
-void ucx_key_release(void *vconn, void *vkey)
-{
-	struct ucx_conn *conn = vconn;
-	struct ucx_key *key = vkey;
-
-	list_del(&key->link);
-	list_add_tail(&conn->released, &key->link);
-	if (!conn->nflights)
-		ucx_keys_free(&conn->released);
+	(void)conn;
+	free(key);
 }
 
 /* ---- closing ---- */
@@ -249,7 +198,7 @@ static void drain(struct ucx_conn *conn)
 
 	if (conn->worker->fin_budget_ms <= 0 || conn->peer_closes)
 		return;
-	ucx_send_control(conn, AM_FIN);
+	ucx_send_fin(conn);
 	while (!conn->fin_acked && !conn->peer_closes &&
 	       conn->failed == UCS_OK &&
 	       now - start < (uint64_t)worker->fin_budget_ms) {
@@ -274,7 +223,7 @@ static void close_endpoint(struct ucx_conn *conn)
 			!UCS_PTR_IS_PTR(request) ||
 			ucp_request_check_status(request) != UCS_INPROGRESS;
 
-		if (closed && list_empty(&conn->flights))
+		if (closed && list_empty(&conn->sends))
 			break;
 		poll_or_pause(conn->worker, &idle);
 	}
@@ -295,34 +244,29 @@ static struct flight *first_done(struct ucx_conn *conn)
 	return NULL;
 }
 
-/* UCX still holds the flight: its operation ends, it stays behind. */
-static void orphan(struct flight *f, int status)
+static void finish_list(struct list *list, int status)
 {
-	struct ucx_worker *worker = f->conn->worker;
-	struct vbn_op *op = f->op;
-
-	f->op = NULL;
-	f->result = NULL;
-	f->conn->nflights--;
-	f->conn = &ucx_closed;
-	list_del(&f->link);
-	list_add_tail(&worker->orphans, &f->link);
-	if (op && status && !op->priv[3])
-		op->priv[3] = (uint64_t)(int64_t)status;
-	if (op && --op->priv[2] == 0)
-		core_complete(worker->ctx, op, (int)(int64_t)op->priv[3]);
+	while (!list_empty(list))
+		ucx_flight_finish((struct flight *)list->next, status);
 }
 
 static void finish_flights(struct ucx_conn *conn, int status)
 {
 	struct flight *f;
 
-	while (!list_empty(&conn->queue))
-		ucx_flight_finish((struct flight *)conn->queue.next, status);
+	/* What UCX still holds stays with the worker until UCX is done. */
+	while (!list_empty(&conn->sends)) {
+		struct send *send = (struct send *)conn->sends.next;
+
+		send->conn = &ucx_closed;
+		send->flight = NULL;
+		list_move(&conn->worker->orphans, &send->link);
+	}
 	while ((f = first_done(conn)))
-		ucx_flight_finish(f, f->status ? status : 0);
-	while (!list_empty(&conn->flights))
-		orphan((struct flight *)conn->flights.next, status);
+		ucx_flight_finish(f, f->status);
+	finish_list(&conn->sending, status);
+	finish_list(&conn->sent, status);
+	finish_list(&conn->queue, status);
 }
 
 static void drop_early(struct ucx_conn *conn)
@@ -352,9 +296,8 @@ void ucx_conn_close(void *vconn, int status)
 		close_endpoint(conn);
 	}
 	worker->conns[conn->id] = &ucx_closed;
+	list_del(&conn->to_answer);
 	finish_flights(conn, status);
-	ucx_keys_free(&conn->keys);
-	ucx_keys_free(&conn->released);
 	drop_early(conn);
 	free(conn);
 }

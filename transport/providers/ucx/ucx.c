@@ -95,7 +95,8 @@ static int job_open(struct vbn_job *job, void **pjob,
 	}
 	if (status != UCS_OK) {
 		free(uj);
-		return vbn_fail(ucx_errno(status), "ucx: cannot start: %s "
+		return vbn_fail(ucx_errno(status),
+				"ucx: cannot start: %s "
 				"(check UCX_TLS and UCX_NET_DEVICES)",
 				ucs_status_string(status));
 	}
@@ -128,8 +129,8 @@ static int region_add(struct ucx_job *uj, struct ucx_region *region)
 	pthread_rwlock_wrlock(&uj->regions_lock);
 	if (region->region >= uj->nregions) {
 		uint32_t n = 2 * region->region + 16;
-		struct ucx_region **regions = realloc(
-			uj->regions, n * sizeof(struct ucx_region *));
+		struct ucx_region **regions =
+			realloc(uj->regions, n * sizeof(struct ucx_region *));
 
 		if (regions) {
 			memset(&regions[uj->nregions], 0,

@@ -118,27 +118,37 @@ struct am_data {
 };
 
 /*
- * Something under way: an operation, or an active message of our own (op is
- * NULL). It is in one of: the worker's free list; the connection's queue (not
- * posted in full), sent (waits for its answer), sending (UCX is not done with
- * it); the worker's done list (the core is to hear of it); the orphans.
+ * An operation, or a notify, message or FIN. It is in one of: the worker's
+ * free list; the connection's queue (not posted in full), sent (waits for its
+ * answer), sending (UCX is not done with it); the worker's done list (the
+ * core is to hear of it).
  */
 struct flight {
 	struct list link; /* first */
 	struct ucx_conn *conn;
-	struct vbn_op *op;
-	uint32_t kind; /* enum am_kind; AM_DONE: a flush */
+	struct vbn_op *op; /* or NULL */
+	uint32_t kind;	   /* enum am_kind; AM_DONE: a flush */
 	int status;
 	ucs_status_t raw;
-	unsigned sends; /* given to UCX */
 	bool posted, answered;
-	struct am_header header;
-	char *local;
-	uint64_t address;
-	size_t len, offset, received;
+	unsigned sends;	     /* UCX has not finished */
 	unsigned unanswered; /* fragments of a get */
+	size_t len, posted_len, received;
+	char *local;
 	uint64_t *result;
+	uint32_t imm;
+	struct am_request request; /* of the first fragment */
+	struct message_header message;
 	struct am_data *data;
+};
+
+/* One active message in UCX's hands. */
+struct send {
+	struct list link; /* first; the connection's, or the orphans */
+	struct ucx_conn *conn;
+	struct flight *flight; /* or NULL */
+	struct am_header header;
+	struct am_data *data; /* ours to free, or NULL */
 };
 
 struct ucx_worker {
@@ -150,13 +160,14 @@ struct ucx_worker {
 	/* From here on the context's thread only. */
 	struct ucx_conn **conns; /* by id; NULL: not attached yet */
 	uint32_t nconns;
-	struct list free_flights, done, broken, orphans, to_answer;
+	struct list free_flights, free_sends, done, broken, orphans;
+	struct list to_answer;
 	size_t ndone;
 	int fin_budget_ms; /* for waiting on peers that do not progress */
 	struct am_data *free_data;
 	struct am_data *arrived, **arrived_tail;
 	struct am_data *strays; /* for connections not attached yet */
-	struct flight **chunks;
+	void **chunks;		/* of flights and sends */
 	size_t nchunks;
 };
 
@@ -172,9 +183,8 @@ struct ucx_conn {
 	bool peer_closes;    /* its FIN has come */
 	ucs_status_t failed; /* UCS_OK: no */
 	uint64_t failed_at_ms;
-	struct list queue, sent, sending;
+	struct list queue, sent, sending, sends;
 	unsigned nflights; /* of all lists, done included */
-	unsigned nops;	   /* those with an operation */
 	unsigned window;   /* fragments under way */
 	uint32_t tx_seq, rx_seq;
 	uint32_t puts;	       /* taken in, not answered yet */
@@ -243,6 +253,8 @@ int ucx_arm(void *pctx);
 bool ucx_poll(struct ucx_worker *worker);
 struct flight *ucx_flight_get(struct ucx_conn *conn, enum am_kind kind,
 			      struct vbn_op *op);
+struct send *ucx_send_get(struct ucx_conn *conn);
+void ucx_send_put(struct ucx_worker *worker, struct send *send);
 /* [callbacks too] Posted, answered, and UCX is done with it? Then it is over:
  * for the done list if there is an operation, else free. */
 void ucx_flight_check(struct flight *flight);
@@ -261,6 +273,8 @@ ucs_status_t ucx_am_arrived(void *arg, const void *header, size_t header_len,
 			    const ucp_am_recv_param_t *param);
 /* The connection is attached now: take what came before. */
 void ucx_am_strays(struct ucx_worker *worker, struct ucx_conn *conn);
+/* [callbacks too] @flight's answer is there. */
+void ucx_answered(struct ucx_conn *conn, struct flight *flight);
 /* Answer the puts that have been taken in. */
 void ucx_am_answer(struct ucx_conn *conn);
 struct ucx_conn *ucx_conn_of(struct ucx_worker *worker, uint32_t id);

@@ -4,8 +4,8 @@
  * hears of it from ucx_progress() in this order: operations that are over,
  * arrivals, broken connections.
  *
- * An arrival is copied into a block of the worker's own; blocks and flights
- * are kept for reuse, so nothing is allocated per operation once warm.
+ * Flights, sends and blocks of data are kept for reuse, so nothing is
+ * allocated per operation once warm.
  */
 #include "ucx.h"
 
@@ -25,11 +25,13 @@
 
 struct ucx_conn ucx_closed;
 
-/* ---- flights and blocks ---- */
+/* ---- flights, sends and blocks ---- */
 
-static bool add_flights(struct ucx_worker *worker)
+/* Items begin with their list link. */
+static bool add_items(struct ucx_worker *worker, struct list *free_list,
+		      size_t size)
 {
-	struct flight *chunk = calloc(UCX_FLIGHT_CHUNK, sizeof(*chunk));
+	char *chunk = calloc(UCX_FLIGHT_CHUNK, size);
 	void **chunks = realloc(worker->chunks,
 				(worker->nchunks + 1) * sizeof(*chunks));
 
@@ -40,55 +42,112 @@ static bool add_flights(struct ucx_worker *worker)
 		return false;
 	}
 	worker->chunks[worker->nchunks++] = chunk;
-	for (int i = 0; i < UCX_FLIGHT_CHUNK; i++)
-		list_add_tail(&worker->free_flights, &chunk[i].link);
+	for (size_t i = 0; i < UCX_FLIGHT_CHUNK; i++)
+		list_add_tail(free_list, (struct list *)(chunk + i * size));
 	return true;
 }
 
-struct flight *ucx_flight_get(struct ucx_conn *conn, enum flight_kind kind,
+static void *take_item(struct ucx_worker *worker, struct list *free_list,
+		       size_t size)
+{
+	struct list *item;
+
+	if (list_empty(free_list) && !add_items(worker, free_list, size))
+		return NULL;
+	item = free_list->next;
+	list_del(item);
+	memset(item, 0, size);
+	list_init(item);
+	return item;
+}
+
+struct flight *ucx_flight_get(struct ucx_conn *conn, enum am_kind kind,
 			      struct vbn_op *op)
 {
 	struct ucx_worker *worker = conn->worker;
-	struct flight *f;
+	struct flight *f = take_item(worker, &worker->free_flights, sizeof(*f));
 
-	if (list_empty(&worker->free_flights) && !add_flights(worker))
+	if (!f)
 		return NULL;
-	f = (struct flight *)worker->free_flights.next;
-	list_del(&f->link);
 	f->conn = conn;
-	f->op = op;
 	f->kind = kind;
-	f->status = 0;
-	f->raw = UCS_OK;
-	f->puts = conn->puts;
-	f->result = NULL;
-	f->data = NULL;
-	f->len = 0;
+	f->op = op;
 	conn->nflights++;
 	return f;
 }
 
-void ucx_flight_put(struct flight *f)
+static void flight_put(struct flight *f)
 {
 	struct ucx_worker *worker = f->conn->worker;
 
 	if (f->data)
 		ucx_data_put(worker, f->data);
 	f->conn->nflights--;
-	if (f->conn->nflights == 0)
-		ucx_keys_free(&f->conn->released);
-	list_del(&f->link);
-	list_add_tail(&worker->free_flights, &f->link);
+	list_move(&worker->free_flights, &f->link);
 }
 
-struct am_data *ucx_data_get(struct ucx_worker *worker)
+void ucx_flight_check(struct flight *f)
+{
+	struct ucx_worker *worker = f->conn->worker;
+
+	if (!f->posted || !f->answered || f->sends)
+		return;
+	if (!f->op) {
+		flight_put(f);
+		return;
+	}
+	if (!f->status && f->raw != UCS_OK)
+		f->status = -ECONNRESET;
+	list_move(&worker->done, &f->link);
+	worker->ndone++;
+}
+
+void ucx_flight_finish(struct flight *f, int status)
+{
+	struct vbn_ctx *ctx = f->conn->worker->ctx;
+	struct vbn_op *op = f->op;
+	ucs_status_t raw = f->raw;
+
+	flight_put(f);
+	if (!op)
+		return;
+	if (status)
+		op->wc = (uint32_t)-raw;
+	core_complete(ctx, op, status);
+}
+
+struct send *ucx_send_get(struct ucx_conn *conn)
+{
+	struct ucx_worker *worker = conn->worker;
+	struct send *send =
+		take_item(worker, &worker->free_sends, sizeof(*send));
+
+	if (!send)
+		return NULL;
+	send->conn = conn;
+	list_add_tail(&conn->sends, &send->link);
+	return send;
+}
+
+void ucx_send_put(struct ucx_worker *worker, struct send *send)
+{
+	if (send->data)
+		ucx_data_put(worker, send->data);
+	list_move(&worker->free_sends, &send->link);
+}
+
+struct am_data *ucx_data_get(struct ucx_worker *worker, size_t len)
 {
 	struct am_data *data = worker->free_data;
 
-	if (!data)
-		return malloc(sizeof(*data));
-	worker->free_data = data->next;
-	return data;
+	if (data) {
+		worker->free_data = data->next;
+		return data;
+	}
+	data = malloc(sizeof(*data) + UCX_FRAGMENT);
+	if (data)
+		data->room = UCX_FRAGMENT;
+	return data && len <= data->room ? data : NULL;
 }
 
 void ucx_data_put(struct ucx_worker *worker, struct am_data *data)
@@ -97,100 +156,7 @@ void ucx_data_put(struct ucx_worker *worker, struct am_data *data)
 	worker->free_data = data;
 }
 
-void ucx_flight_done(struct flight *f, ucs_status_t status)
-{
-	struct ucx_conn *conn = f->conn;
-	struct ucx_worker *worker = conn->worker;
-
-	f->raw = status;
-	f->status = ucx_errno(status);
-	if (f->status && conn->failed != UCS_OK)
-		f->status = -ECONNRESET;
-	if (f->kind == FLIGHT_FLUSH) {
-		if (!f->op)
-			conn->flushing = false;
-		if (!f->status && f->puts > conn->landed)
-			conn->landed = f->puts;
-	}
-	list_del(&f->link);
-	list_add_tail(&worker->done, &f->link);
-	worker->ndone++;
-	if (f->kind == FLIGHT_FLUSH && !f->status)
-		ucx_queue_run(conn);
-}
-
-/*
- * An operation has one or two flights (a put and its notify); it is over with
- * the last, and the first error is its status.
- */
-void ucx_flight_finish(struct flight *f, int status)
-{
-	struct vbn_ctx *ctx = f->conn->worker->ctx;
-	struct vbn_op *op = f->op;
-
-	if (f->kind == FLIGHT_ATOMIC && !status && f->result)
-		*f->result = f->reply;
-	if (op && status && !op->priv[3]) {
-		op->priv[3] = (uint64_t)(int64_t)status;
-		op->wc = (uint32_t)-f->raw;
-	}
-	ucx_flight_put(f);
-	if (op && --op->priv[2] == 0)
-		core_complete(ctx, op, (int)(int64_t)op->priv[3]);
-}
-
 /* ---- arrivals ---- */
-
-struct ucx_conn *ucx_conn_of(struct ucx_worker *worker, uint32_t id)
-{
-	return id < worker->nconns ? worker->conns[id] : NULL;
-}
-
-static void handle_control(struct ucx_worker *worker,
-			   const struct am_header *header)
-{
-	struct ucx_conn *conn = ucx_conn_of(worker, header->conn);
-
-	if (!conn || conn == &ucx_closed)
-		return;
-	if (header->kind == AM_FIN_ACK) {
-		conn->fin_acked = true;
-		return;
-	}
-	conn->peer_closes = true;
-	ucx_send_control(conn, AM_FIN_ACK);
-}
-
-static ucs_status_t am_arrived(void *arg, const void *header, size_t header_len,
-			       void *bytes, size_t len,
-			       const ucp_am_recv_param_t *param)
-{
-	struct ucx_worker *worker = arg;
-	struct am_header head = {0};
-	struct am_data *data;
-
-	if (header_len < offsetof(struct am_header, message) ||
-	    header_len > sizeof(head) || len > UCX_MESSAGE_MAX ||
-	    (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV))
-		return UCS_OK; /* not one of ours */
-	memcpy(&head, header, header_len);
-	if (head.kind > AM_MESSAGE) {
-		handle_control(worker, &head);
-		return UCS_OK;
-	}
-	data = ucx_data_get(worker);
-	if (!data) {
-		vbn_log(VBN_ERR, "ucx: out of memory, an arrival is lost");
-		return UCS_OK;
-	}
-	data->header = head;
-	data->len = len;
-	data->next = NULL;
-	memcpy(data->bytes, bytes, len);
-	*worker->arrived_tail = data;
-	worker->arrived_tail = &data->next;
-	return UCS_OK;
-}
 
 static void hand_over(struct ucx_conn *conn, struct am_data *data)
 {
@@ -201,58 +167,52 @@ static void hand_over(struct ucx_conn *conn, struct am_data *data)
 		core_notify(conn->ep, data->header.imm);
 }
 
-static struct am_data *take_early(struct ucx_conn *conn)
+/* The handlers may close any connection: look it up each time. */
+static int drain_arrived(struct ucx_worker *worker)
 {
-	struct am_data **p = &conn->early;
-
-	for (; *p; p = &(*p)->next) {
-		struct am_data *data = *p;
-
-		if (data->header.seq != conn->rx_seq)
-			continue;
-		*p = data->next;
-		return data;
-	}
-	return NULL;
-}
-
-/* The handlers may close the connection: look it up each time. */
-static int deliver(struct ucx_worker *worker, struct am_data *data)
-{
-	uint32_t id = data->header.conn;
-	struct ucx_conn *conn = ucx_conn_of(worker, id);
+	struct am_data *data = worker->arrived, *next;
 	int events = 0;
 
-	if (conn == &ucx_closed || id >= worker->next_id) {
+	worker->arrived = NULL;
+	worker->arrived_tail = &worker->arrived;
+	for (; data; data = next) {
+		struct ucx_conn *conn = ucx_conn_of(worker, data->header.conn);
+
+		next = data->next;
+		if (conn && conn != &ucx_closed) {
+			hand_over(conn, data);
+			events++;
+		}
 		ucx_data_put(worker, data);
-		return 0;
-	}
-	if (!conn) {
-		data->next = worker->strays;
-		worker->strays = data;
-		return 0;
-	}
-	if (data->header.seq != conn->rx_seq) {
-		data->next = conn->early;
-		conn->early = data;
-		return 0;
-	}
-	while (data) {
-		conn->rx_seq++;
-		hand_over(conn, data);
-		events++;
-		ucx_data_put(worker, data);
-		conn = ucx_conn_of(worker, id);
-		data = conn != &ucx_closed ? take_early(conn) : NULL;
 	}
 	return events;
+}
+
+void ucx_conn_failed(struct ucx_conn *conn, ucs_status_t status)
+{
+	if (conn->failed != UCS_OK)
+		return;
+	conn->failed = status;
+	conn->failed_at_ms = ucx_now_ms();
+	if (!conn->closing)
+		list_add_tail(&conn->worker->broken, &conn->broken);
 }
 
 /* ---- progress ---- */
 
 bool ucx_poll(struct ucx_worker *worker)
 {
-	return ucp_worker_progress(worker->worker) != 0;
+	bool busy = ucp_worker_progress(worker->worker) != 0;
+
+	while (!list_empty(&worker->to_answer)) {
+		struct list *item = worker->to_answer.next;
+
+		ucx_am_answer((struct ucx_conn *)((char *)item -
+						  offsetof(struct ucx_conn,
+							   to_answer)));
+		busy = true;
+	}
+	return busy;
 }
 
 static int drain_done(struct ucx_worker *worker)
@@ -266,20 +226,6 @@ static int drain_done(struct ucx_worker *worker)
 		worker->ndone--;
 		ucx_flight_finish(f, f->status);
 		events++;
-	}
-	return events;
-}
-
-static int drain_arrived(struct ucx_worker *worker)
-{
-	struct am_data *data = worker->arrived, *next;
-	int events = 0;
-
-	worker->arrived = NULL;
-	worker->arrived_tail = &worker->arrived;
-	for (; data; data = next) {
-		next = data->next;
-		events += deliver(worker, data);
 	}
 	return events;
 }
@@ -386,7 +332,7 @@ static ucs_status_t worker_create(struct ucx_worker *worker)
 			      UCP_AM_HANDLER_PARAM_FIELD_ARG,
 		.id = UCX_AM_ID,
 		.flags = UCP_AM_FLAG_WHOLE_MSG,
-		.cb = am_arrived,
+		.cb = ucx_am_arrived,
 		.arg = worker,
 	};
 	struct ucx_job *job = worker->job;
@@ -419,6 +365,8 @@ int ucx_ctx_open(void *pjob, struct vbn_ctx *ctx, void **pctx,
 	worker->fin_budget_ms = FIN_BUDGET_MS;
 	worker->arrived_tail = &worker->arrived;
 	list_init(&worker->free_flights);
+	list_init(&worker->free_sends);
+	list_init(&worker->to_answer);
 	list_init(&worker->done);
 	list_init(&worker->broken);
 	list_init(&worker->orphans);
@@ -462,7 +410,7 @@ void ucx_ctx_close(void *pctx)
 	free_blocks(worker->free_data);
 	for (struct list *p = worker->orphans.next; p != &worker->orphans;
 	     p = p->next)
-		free(((struct flight *)p)->data);
+		free(((struct send *)p)->data);
 	for (size_t i = 0; i < worker->nchunks; i++)
 		free(worker->chunks[i]);
 	free(worker->chunks);
