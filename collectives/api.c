@@ -16,6 +16,9 @@
 #define REPORT_FROM_MS 100
 /* Deaths are looked for this often. */
 #define LOOK_EVERY_MS 100
+/* What others have published is looked at first after this; then rarer. */
+#define COMPARE_AFTER_MS 400
+#define COMPARE_MOST_MS	 10000
 
 /* ---- options ---- */
 
@@ -334,24 +337,47 @@ static int timed_out(struct vbn_coll *coll, int timeout_ms)
 			timeout_ms, who[0] ? "; " : "", who);
 }
 
+/* What a waiter does from time to time besides progress. */
+struct waiting {
+	uint64_t start, looked, compare_after;
+};
+
+static void look_around(struct vbn_coll *coll, struct waiting *w, uint64_t now)
+{
+	struct vbn_comm *comm = coll->comm;
+
+	if (now - w->looked >= LOOK_EVERY_MS) {
+		w->looked = now;
+		comm_check_dead(comm);
+	}
+	if (now - w->start >= PUBLISH_AFTER_MS && !comm->error)
+		report_arrival(coll);
+	if (now - w->start >= w->compare_after && !comm->error) {
+		report_compare(coll);
+		w->compare_after += w->compare_after < COMPARE_MOST_MS
+					    ? w->compare_after
+					    : COMPARE_MOST_MS;
+	}
+}
+
 int vbn_coll_wait(struct vbn_coll *coll, int timeout_ms)
 {
 	struct vbn_comm *comm = coll->comm;
-	uint64_t start = coll_now_ms(), now = start, looked = start;
+	uint64_t now = coll_now_ms();
+	struct waiting w = {now, now, COMPARE_AFTER_MS};
 
-	if (timeout_ms == 0)
+	if (timeout_ms == 0 && comm->shared->ctx)
 		vbn_progress(comm->ctx);
 	engine_pump_all(comm->shared);
 	while (coll->state == COLL_QUEUED || coll->state == COLL_RUNNING) {
-		uint64_t left = LOOK_EVERY_MS;
+		uint64_t left = LOOK_EVERY_MS, waited = now - w.start;
 
 		if (timeout_ms >= 0) {
-			if (now - start >= (uint64_t)timeout_ms)
+			if (waited >= (uint64_t)timeout_ms)
 				return timed_out(coll, timeout_ms);
-			left = (uint64_t)timeout_ms - (now - start);
+			if (left > (uint64_t)timeout_ms - waited)
+				left = (uint64_t)timeout_ms - waited;
 		}
-		if (left > LOOK_EVERY_MS)
-			left = LOOK_EVERY_MS;
 		if (engine_stalled(comm->shared))
 			left = 1;
 		vbn_ctx_wait(comm->ctx, (int)left);
@@ -359,12 +385,7 @@ int vbn_coll_wait(struct vbn_coll *coll, int timeout_ms)
 		if (coll->state == COLL_DONE)
 			break;
 		now = coll_now_ms();
-		if (now - looked >= LOOK_EVERY_MS) {
-			looked = now;
-			comm_check_dead(comm);
-		}
-		if (now - start >= PUBLISH_AFTER_MS && !comm->error)
-			report_arrival(coll);
+		look_around(coll, &w, now);
 	}
 	if (coll->status)
 		engine_settle(comm, 200);

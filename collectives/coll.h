@@ -164,10 +164,15 @@ struct vbn_comm {
 	bool pumping;
 	bool orphan; /* freed by its user, operations still in flight */
 
-	int error;
-	uint32_t error_seq; /* the call that it broke in */
-	bool reported;	    /* report_disagreement() was done */
-	bool published;	    /* a key of ours is in the store */
+	/*
+	 * fault: why and in which call it breaks, as told to the peers.
+	 * error: set to it once that call's turn has come; calls before it
+	 * complete everywhere.
+	 */
+	int error, fault;
+	uint32_t fault_seq;
+	bool reported;	/* report_disagreement() was done */
+	bool published; /* a key of ours is in the store */
 	char why[COMM_WHY];
 };
 
@@ -236,16 +241,28 @@ uint64_t coll_now_ms(void);
 /* Break @comm: calls in flight end with @err, peers are told. */
 void comm_fail(struct vbn_comm *comm, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The same, but peers know: nothing is sent to @but. */
-void comm_fail_by(struct vbn_comm *comm, struct peer *but, int err,
+/* The same in call @seq, once its turn comes; @but knows it already. */
+void comm_fail_in(struct vbn_comm *comm, const struct peer *but, int err,
 		  uint32_t seq, const char *why);
+/* A call is over: has the fault's turn come? */
+void comm_check_fault(struct vbn_comm *comm);
+/* Tell the peers of the fault who have not been told. */
+void comm_pass_on(struct vbn_comm *comm);
 /* Fails @comm if a member died, or one that is waited for left. */
 void comm_check_dead(struct vbn_comm *comm);
+/* Whether the running call has a step to do with @peer. */
+bool comm_needs(const struct vbn_comm *comm, const struct peer *peer);
 void call_describe(const struct call *call, char *text, size_t room);
 
 /* report.c: these block for the times stated */
 /* Publish that we have arrived in @coll's call. 100 ms. */
 void report_arrival(struct vbn_coll *coll);
+/*
+ * Compare with what those whom the call waits for have published: members
+ * that disagree may wait for each other without a chunk to show it. A round
+ * trip to the store for each.
+ */
+void report_compare(struct vbn_coll *coll);
 /* Who has not arrived, as text. 300 ms. */
 void report_missing(struct vbn_coll *coll, char *text, size_t room);
 /* After -EPROTO: list the members' calls in comm->why, once. 500 ms. */

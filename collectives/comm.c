@@ -321,6 +321,7 @@ struct peer *comm_peer(struct vbn_comm *comm, int member)
 	}
 	peer->comm = comm;
 	peer->member = member;
+	peer->owes_abort = comm->fault != 0;
 	peer->next = comm->peers;
 	comm->peers = peer;
 	comm->by_member[member] = peer;

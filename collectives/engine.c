@@ -286,33 +286,41 @@ static void finish(struct vbn_comm *comm, struct vbn_coll *coll)
 	comm->next_seq = coll->seq + 1;
 	coll->state = COLL_DONE;
 	coll->status = 0;
+	comm_check_fault(comm);
+}
+
+static void run_calls(struct vbn_comm *comm)
+{
+	while (comm->first && !comm->error) {
+		struct vbn_coll *coll = comm->first;
+		int err = coll->state == COLL_RUNNING ? 0 : begin(comm, coll);
+
+		if (!err)
+			err = exec_run(&comm->exec);
+		if (err == -EAGAIN || comm->error)
+			return;
+		if (err) {
+			fail_call(comm, err);
+			return;
+		}
+		if (comm->reads_busy > 0)
+			return; /* its last puts still read the input */
+		finish(comm, coll);
+	}
 }
 
 void engine_pump(struct vbn_comm *comm)
 {
-	int err;
-
-	if (comm->pumping || comm->error)
+	if (comm->pumping)
 		return;
 	comm->pumping = true;
 	comm->stalled = false;
-	for (struct peer *peer = comm->peers; peer; peer = peer->next)
-		wire_return_slots(peer);
-	while (comm->first && !comm->error) {
-		struct vbn_coll *coll = comm->first;
-
-		err = coll->state == COLL_RUNNING ? 0 : begin(comm, coll);
-		if (!err)
-			err = exec_run(&comm->exec);
-		if (err == -EAGAIN || comm->error)
-			break;
-		if (err) {
-			fail_call(comm, err);
-			break;
-		}
-		if (comm->reads_busy > 0)
-			break; /* its last puts still read the input */
-		finish(comm, coll);
+	if (comm->fault)
+		comm_pass_on(comm);
+	if (!comm->error) {
+		for (struct peer *peer = comm->peers; peer; peer = peer->next)
+			wire_return_slots(peer);
+		run_calls(comm);
 	}
 	comm->pumping = false;
 }
@@ -327,7 +335,7 @@ void engine_pump_all(struct shared *shared)
 bool engine_stalled(const struct shared *shared)
 {
 	for (struct vbn_comm *comm = shared->comms; comm; comm = comm->next)
-		if (comm->stalled && !comm->error)
+		if (comm->stalled)
 			return true;
 	return false;
 }
@@ -349,8 +357,6 @@ void engine_enqueue(struct vbn_coll *coll)
 
 static bool owes(const struct vbn_comm *comm)
 {
-	if (!comm->error)
-		return false;
 	for (struct peer *peer = comm->peers; peer; peer = peer->next)
 		if (peer->owes_abort)
 			return true;
@@ -363,9 +369,7 @@ void engine_settle(struct vbn_comm *comm, int timeout_ms)
 
 	while (comm->shared->ctx && (comm->ops_busy > 0 || owes(comm)) &&
 	       coll_now_ms() < deadline) {
-		for (struct peer *peer = comm->peers; peer; peer = peer->next)
-			if (comm->error && peer->owes_abort)
-				wire_abort(peer);
+		comm_pass_on(comm);
 		vbn_ctx_wait(comm->ctx, 1);
 	}
 }

@@ -53,28 +53,38 @@ static void end_calls(struct vbn_comm *comm)
 	comm->last = &comm->first;
 }
 
-static void pass_on(struct vbn_comm *comm, const struct peer *but)
+void comm_pass_on(struct vbn_comm *comm)
 {
 	/* Members of a context that closed are told by their endpoints. */
 	if (!comm->shared->ctx)
 		return;
-	for (struct peer *peer = comm->peers; peer; peer = peer->next) {
-		peer->owes_abort = peer != but;
+	for (struct peer *peer = comm->peers; peer; peer = peer->next)
 		if (peer->owes_abort)
 			wire_abort(peer);
-	}
 }
 
-void comm_fail_by(struct vbn_comm *comm, struct peer *but, int err,
+void comm_check_fault(struct vbn_comm *comm)
+{
+	if (!comm->fault || comm->error ||
+	    (int32_t)(comm->next_seq - comm->fault_seq) < 0)
+		return;
+	comm->error = comm->fault;
+	end_calls(comm);
+}
+
+void comm_fail_in(struct vbn_comm *comm, const struct peer *but, int err,
 		  uint32_t seq, const char *why)
 {
-	if (comm->error)
+	if (comm->error ||
+	    (comm->fault && (int32_t)(seq - comm->fault_seq) >= 0))
 		return;
-	comm->error = err;
-	comm->error_seq = seq;
+	comm->fault = err;
+	comm->fault_seq = seq;
 	snprintf(comm->why, sizeof(comm->why), "%s", why);
-	end_calls(comm);
-	pass_on(comm, but);
+	for (struct peer *peer = comm->peers; peer; peer = peer->next)
+		peer->owes_abort = peer != but;
+	comm_check_fault(comm);
+	comm_pass_on(comm);
 }
 
 void comm_fail(struct vbn_comm *comm, int err, const char *fmt, ...)
@@ -85,12 +95,12 @@ void comm_fail(struct vbn_comm *comm, int err, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(why, sizeof(why), fmt, args);
 	va_end(args);
-	comm_fail_by(comm, NULL, err,
-		     err == -EPROTO ? comm->error_seq : comm->next_seq, why);
+	comm_fail_in(comm, NULL, err, comm->next_seq, why);
+	/* Even if a fault of this call is pending: ours is at hand. */
+	comm_check_fault(comm);
 }
 
-/* Whether the running call has a step to do with @peer. */
-static bool is_needed(const struct vbn_comm *comm, const struct peer *peer)
+bool comm_needs(const struct vbn_comm *comm, const struct peer *peer)
 {
 	const struct exec *exec = &comm->exec;
 
@@ -119,7 +129,8 @@ void comm_check_dead(struct vbn_comm *comm)
 	for (struct peer *peer = comm->peers; peer; peer = peer->next) {
 		int status = vbn_ep_status(peer->ep);
 
-		if (status && status != -EINPROGRESS && is_needed(comm, peer)) {
+		if (status && status != -EINPROGRESS &&
+		    comm_needs(comm, peer)) {
 			comm_fail(
 				comm, status,
 				"the connection to rank %d is lost: it left or its network failed",

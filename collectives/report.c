@@ -17,6 +17,7 @@ enum { HEARD_MOST = 64 };
 
 struct arrival {
 	uint32_t seq;
+	uint32_t digest;
 	uint32_t heard_count;
 	uint32_t heard[HEARD_MOST];
 	char what[128];
@@ -39,11 +40,14 @@ static void publish(struct vbn_comm *comm, uint32_t seq)
 	struct arrival arrival = {.seq = seq};
 	char key[64];
 
-	if ((int32_t)(seq - comm->seq) < 0)
-		call_describe(&comm->history[seq % COMM_HISTORY], arrival.what,
-			      sizeof(arrival.what));
-	else
+	if ((int32_t)(seq - comm->seq) < 0) {
+		const struct call *call = &comm->history[seq % COMM_HISTORY];
+
+		arrival.digest = wire_digest(call);
+		call_describe(call, arrival.what, sizeof(arrival.what));
+	} else {
 		snprintf(arrival.what, sizeof(arrival.what), "no call yet");
+	}
 	for (struct peer *peer = comm->peers; peer; peer = peer->next)
 		if (heard_from(peer, seq) && arrival.heard_count < HEARD_MOST)
 			arrival.heard[arrival.heard_count++] =
@@ -73,6 +77,25 @@ static bool fetch(struct vbn_comm *comm, int member, struct arrival *arrival)
 		return false;
 	arrival->what[sizeof(arrival->what) - 1] = '\0';
 	return true;
+}
+
+void report_compare(struct vbn_coll *coll)
+{
+	struct vbn_comm *comm = coll->comm;
+	struct peer *next;
+
+	if (coll->state != COLL_RUNNING)
+		return;
+	for (struct peer *peer = comm->peers; peer && !comm->error;
+	     peer = next) {
+		struct arrival arrival;
+
+		next = peer->next;
+		if (comm_needs(comm, peer) &&
+		    fetch(comm, peer->member, &arrival) &&
+		    arrival.seq == coll->seq && arrival.digest != coll->digest)
+			wire_disagree(comm, peer, coll->seq);
+	}
 }
 
 /* One look at all members not yet known of. Returns how many are unknown. */
@@ -169,7 +192,7 @@ static int collect(struct vbn_comm *comm, struct statement *all,
 		if (all[i].known)
 			continue;
 		if (coll_now_ms() < deadline && fetch(comm, i, &arrival) &&
-		    arrival.seq == comm->error_seq) {
+		    arrival.seq == comm->fault_seq) {
 			all[i].known = true;
 			memcpy(all[i].what, arrival.what, sizeof(arrival.what));
 		}
@@ -183,7 +206,7 @@ static void compose(struct vbn_comm *comm, const struct statement *all)
 {
 	size_t at = (size_t)snprintf(comm->why, sizeof(comm->why),
 				     "the members' calls %u differ",
-				     comm->error_seq);
+				     comm->fault_seq);
 	bool *group = calloc((size_t)comm->n, 2 * sizeof(*group));
 	bool *done = group ? group + comm->n : NULL;
 
@@ -214,7 +237,7 @@ void report_disagreement(struct vbn_comm *comm)
 	if (comm->reported || comm->error != -EPROTO || !comm->shared->ctx)
 		return;
 	comm->reported = true;
-	publish(comm, comm->error_seq);
+	publish(comm, comm->fault_seq);
 	all = calloc((size_t)comm->n, sizeof(*all));
 	if (!all)
 		return;

@@ -17,6 +17,7 @@
 #include "coll.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -185,9 +186,9 @@ void wire_abort(struct peer *peer)
 	struct vbn_comm *comm = peer->comm;
 	struct abort_message message = {
 		.head = {.type = MESSAGE_ABORT,
-			 .seq = comm->error_seq,
+			 .seq = comm->fault_seq,
 			 .uid = comm->uid},
-		.err = comm->error,
+		.err = comm->fault,
 	};
 
 	memcpy(message.why, comm->why, sizeof(message.why));
@@ -264,8 +265,13 @@ static void take_message(struct vbn_comm *comm, struct vbn_ep *from,
 	int member = member_of(comm, from);
 	struct peer *peer = member < 0 ? NULL : comm_peer(comm, member);
 
-	if (!peer || comm->error)
+	if (!peer)
 		return;
+	if (comm->error) { /* it may not have heard */
+		peer->owes_abort |= head->type == MESSAGE_OPEN;
+		comm_pass_on(comm);
+		return;
+	}
 	if (head->type == MESSAGE_OPEN && len == sizeof(struct open_message)) {
 		take_open(peer, data);
 	} else if (head->type == MESSAGE_EXPOSE &&
@@ -283,7 +289,7 @@ static void take_message(struct vbn_comm *comm, struct vbn_ep *from,
 
 		memcpy(why, message->why, sizeof(why));
 		why[sizeof(why) - 1] = '\0';
-		comm_fail_by(comm, peer,
+		comm_fail_in(comm, peer,
 			     message->err < 0 ? message->err : -EPROTO,
 			     head->seq, why);
 		return;
@@ -357,14 +363,14 @@ void wire_adopt_early(struct vbn_comm *comm)
 
 void wire_disagree(struct vbn_comm *comm, const struct peer *peer, uint32_t seq)
 {
-	char mine[128];
+	char mine[128], why[COMM_WHY];
 
 	call_describe(&comm->history[seq % COMM_HISTORY], mine, sizeof(mine));
-	comm->error_seq = seq;
-	comm_fail(
-		comm, -EPROTO,
+	snprintf(
+		why, sizeof(why),
 		"call %u of the communicator: rank %d does not agree with rank %d's %s",
 		seq, comm->ranks[peer->member], comm->ranks[comm->rank], mine);
+	comm_fail_in(comm, NULL, -EPROTO, seq, why);
 }
 
 /* A put of call @seq (low bits) came; it may be of a later call than ours. */

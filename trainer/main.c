@@ -2,6 +2,7 @@
 /* verbena-train: the training loop. */
 #include "train.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -104,9 +105,36 @@ static int run(struct trainer *t)
 		err = finish(t);
 	if (!err && t->rank == 0)
 		print_bubble(t, training_s);
-	if (!err && vbn_job_fence(t->job, t->o->timeout_ms))
-		err = trainer_fail(-1, "%s", vbn_error());
-	return err;
+	if (err)
+		return err;
+	err = vbn_job_fence(t->job, t->o->timeout_ms);
+	return err ? trainer_fail(err, "%s", vbn_error()) : 0;
+}
+
+/*
+ * Say what went wrong, the cause first: a connection breaks before the news
+ * of its peer's death arrives, and those who end of it die, too.
+ */
+static void explain(const struct trainer *t, int err)
+{
+	int dead = t->job ? vbn_job_dead(t->job) : -1;
+
+	for (int i = 0; i < 200 && t->job && dead < 0 && err == -ECONNRESET;
+	     i++) {
+		usleep(10000);
+		dead = vbn_job_dead(t->job);
+	}
+	fflush(stdout);
+	if (dead >= 0)
+		fprintf(stderr, "verbena-train: rank %d: rank %d has died (%s)\n",
+			t->rank, dead, trainer_error());
+	else if (t->job)
+		fprintf(stderr, "verbena-train: rank %d: %s\n", t->rank,
+			trainer_error());
+	else
+		fprintf(stderr, "verbena-train: %s\n", trainer_error());
+	if (dead >= 0 && t->rank == 0)
+		sleep(1); /* the store is here: let the others hear of it */
 }
 
 int main(int argc, char **argv)
@@ -122,9 +150,7 @@ int main(int argc, char **argv)
 	if (!err)
 		err = run(&t);
 	if (err) {
-		fflush(stdout);
-		fprintf(stderr, "verbena-train: rank %d: %s\n", t.rank,
-			trainer_error());
+		explain(&t, err);
 		/* Not in order: the others are to know at once. */
 		_exit(1);
 	}

@@ -103,6 +103,7 @@ void control_unwatch(struct control *control, int fd);
 /* Gone state, any thread, never blocks. */
 bool control_rank_dead(const struct control *control, int rank);
 bool control_rank_gone(const struct control *control, int rank);
+/* The first that was heard to have died, or -1. */
 int control_first_dead(const struct control *control);
 
 #endif

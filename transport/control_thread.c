@@ -86,7 +86,7 @@ static void mark_gone(struct control *c, int rank, bool died)
 	if (atomic_load(&c->gone[rank]) != PRESENT)
 		return;
 	atomic_store(&c->gone[rank], died ? DIED : LEFT);
-	if (died && (first < 0 || rank < first))
+	if (died && first < 0) /* others may die of it */
 		atomic_store(&c->first_dead, rank);
 	if (c->events.gone)
 		c->events.gone(c->events.arg, rank, died);

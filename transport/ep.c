@@ -224,6 +224,24 @@ void ep_handle_event(struct vbn_ctx *ctx, struct ep_event *event)
 	}
 }
 
+/* Whether @ep's peer is known to be lost; fills @why. */
+static bool is_lost(const struct vbn_ep *ep, char *why, size_t room)
+{
+	struct control *control = ep->ctx->job->control;
+
+	if (control_rank_dead(control, ep->rank)) {
+		snprintf(why, room, "rank %d has died", ep->rank);
+		return true;
+	}
+	/* Without the store nobody would learn of further deaths. */
+	if (control_rank_dead(control, 0)) {
+		snprintf(why, room,
+			 "rank 0 has died, and with it the job's store");
+		return true;
+	}
+	return false;
+}
+
 /*
  * Endpoints to ranks that are gone fail: at once for the dead; for those that
  * left in order after a grace, since what they sent may be under way.
@@ -237,13 +255,12 @@ void ep_check_gone(struct vbn_ctx *ctx)
 		struct vbn_ep *ep = ctx->eps[i];
 		char why[64];
 
-		if (ep->idle || (ep->status && ep->status != -EINPROGRESS) ||
-		    !control_rank_gone(ctx->job->control, ep->rank))
+		if (ep->idle || (ep->status && ep->status != -EINPROGRESS))
 			continue;
-		if (control_rank_dead(ctx->job->control, ep->rank)) {
-			snprintf(why, sizeof(why), "rank %d has died",
-				 ep->rank);
+		if (is_lost(ep, why, sizeof(why))) {
 			ep_fail(ep, -ECONNRESET, why);
+		} else if (!control_rank_gone(ctx->job->control, ep->rank)) {
+			continue;
 		} else if (!ep->leave_at_ms) {
 			ep->leave_at_ms = now + LEAVE_GRACE_MS;
 			ctx->leaving++;

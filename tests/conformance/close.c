@@ -173,6 +173,7 @@ static void run_cycle(struct test *t)
 	struct buffer *local = t_buffer(t, POOL, 4096);
 	struct buffer *target = t_buffer(t, POOL, 4096);
 	struct vbn_op *op = t_alloc(t, sizeof(*op));
+	struct vbn_ctx *own = t->ctx;
 	struct vbn_rkey rkey;
 
 	if (!local || !target || !t_exchange_rkey(t, &target->rkey, &rkey))
@@ -197,7 +198,9 @@ static void run_cycle(struct test *t)
 			vbn_ctx_close(ctx);
 			return;
 		}
+		t->ctx = ctx; /* the peer's put may need its progress */
 		t_barrier(t);
+		t->ctx = own;
 		vbn_ctx_close(ctx);
 		if (!t_pattern(t, target->data, 4096, i + (unsigned)t->peer,
 			       "put") ||

@@ -10,9 +10,15 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <linux/capability.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define OPS 64
+#define MIB ((size_t)1 << 20)
 
 static struct region src, dst;
 
@@ -104,6 +110,12 @@ static void test_denied(struct bench *b)
 	CHECK(!side_get(b, &x, &op, &src, 4096, &readable));
 	CHECK(!bench_wait(b, &op, 5000) && region_same(&src, 4096, 9));
 	mock_op_init(&op, NULL, NULL);
+	CHECK(side_put(b, &x, &op, &src, 8, &readable, false, 0, false) ==
+	      -EACCES);
+	CHECK(strstr(vbn_error(), "write access"));
+	works(b, &x);
+	readable.announce.data[4] =
+		VBN_ACCESS_ALL; /* forged: the device says no */
 	CHECK(!side_put(b, &x, &op, &src, 8, &readable, false, 0, false));
 	CHECK(bench_wait(b, &op, 5000) == -EACCES);
 	CHECK(region_same(&readable, 4096, 9));
@@ -391,6 +403,99 @@ static void test_stale_answer(struct bench *b)
 	bench_progress(b);
 }
 
+/* In a process of its own, which may lock 64 KiB only. */
+static int locked_out(struct bench *b)
+{
+	struct rlimit rl = {65536, 65536};
+	struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3,
+						  0};
+	struct __user_cap_data_struct none[2] = {{0, 0, 0}, {0, 0, 0}};
+	struct vbn_mem mem = {.len = MIB, .fd = -1};
+	struct blob announce;
+	struct vbn_ctx core;
+	void *pjob, *pctx, *handle;
+
+	CHECK(!b->ops->job_open(NULL, &pjob, &b->caps));
+	mem.addr = mmap(NULL, MIB, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(!setrlimit(RLIMIT_MEMLOCK, &rl));
+	CHECK(!syscall(SYS_capset, &header, none));
+	CHECK(b->ops->mem_register(pjob, &mem, &handle, &announce) == -ENOMEM);
+	CHECK(strstr(vbn_error(), "1048576") && strstr(vbn_error(), "65536") &&
+	      strstr(vbn_error(), "ulimit -l"));
+	mock_ctx_init(&core);
+	CHECK(b->ops->ctx_open(pjob, &core, &pctx, &announce) == -ENOMEM);
+	CHECK(strstr(vbn_error(), "ulimit -l"));
+	mem.len = 4096;
+	CHECK(!b->ops->mem_register(pjob, &mem, &handle, &announce));
+	b->ops->mem_deregister(pjob, handle);
+	mem.addr = (void *)(uintptr_t)4096;
+	CHECK(b->ops->mem_register(pjob, &mem, &handle, &announce) == -EFAULT);
+	b->ops->job_close(pjob);
+	return 0;
+}
+
+static void child_ends_well(pid_t child)
+{
+	int status = -1;
+
+	CHECK(child > 0 && waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void test_memlock(struct bench *b)
+{
+	pid_t child;
+
+	fflush(stdout);
+	child = fork();
+	if (!child)
+		_exit(locked_out(b));
+	child_ends_well(child);
+}
+
+/* Half a page of the heap is registered; a child writes the other half. */
+static void test_fork(struct bench *b)
+{
+	struct region half = {.mem = {.len = 2048, .access = VBN_ACCESS_ALL}};
+	uint8_t *page = aligned_alloc(4096, 4096);
+	struct side x, y;
+	pid_t child;
+
+	CHECK(page);
+	open_regions(b);
+	half.mem.addr = page;
+	CHECK(!b->ops->mem_register(b->pjob, &half.mem, &half.handle,
+				    &half.announce));
+	pair_connect(b, &x, &b->a, &y, &b->b);
+	for (unsigned i = 0; i < 10; i++) {
+		struct vbn_op op;
+
+		memset(page + 2048, 7, 2048);
+		child = fork();
+		if (!child) {
+			memset(page + 2048, 9, 2048);
+			_exit(page[2048] != 9);
+		}
+		page[4095] = 8;
+		region_fill(&src, 2048, i);
+		mock_op_init(&op, NULL, NULL);
+		CHECK(!side_put(b, &x, &op, &src, 2048, &half, false, 0,
+				false));
+		CHECK(!bench_wait(b, &op, 5000));
+		CHECK(region_same(&half, 2048, i) && page[2048] == 7);
+		CHECK(page[4095] == 8);
+		child_ends_well(child);
+	}
+	CHECK(system("true") == 0); /* fork and exec */
+	works(b, &x);
+	side_close(&x, -ECANCELED);
+	side_close(&y, -ECANCELED);
+	b->ops->mem_deregister(b->pjob, half.handle);
+	free(page);
+	close_regions(b);
+}
+
 const struct loop_test loop_fault_tests[] = {
 	{"bad rkey", test_bad_rkey},
 	{"access denied", test_denied},
@@ -401,6 +506,8 @@ const struct loop_test loop_fault_tests[] = {
 	{"connect while polling", test_threads},
 	{"many connections", test_many},
 	{"stale answer", test_stale_answer},
+	{"locked memory limit", test_memlock},
+	{"fork", test_fork},
 };
 const size_t loop_fault_count =
 	sizeof(loop_fault_tests) / sizeof(loop_fault_tests[0]);

@@ -92,7 +92,10 @@ VBN_API int vbn_job_get(struct vbn_job *job, const char *key, void *value,
  */
 VBN_API int vbn_job_fence(struct vbn_job *job, int timeout_ms);
 
-/* The lowest rank known to have died, or -1. Any thread; never blocks. */
+/*
+ * The first rank that was heard to have died, or -1: the cause, when others
+ * end because of it. Any thread; never blocks.
+ */
 VBN_API int vbn_job_dead(const struct vbn_job *job);
 /* Whether @rank has died (not: left in order). Any thread; never blocks. */
 VBN_API bool vbn_job_rank_dead(const struct vbn_job *job, int rank);

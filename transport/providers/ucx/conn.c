@@ -18,6 +18,7 @@
 #include <string.h>
 #include <time.h>
 
+#define GENTLE_MS  500
 #define FORCE_MS   2000
 #define PAUSE_NS   20000
 #define BUSY_POLLS 64
@@ -120,9 +121,12 @@ static int enter(struct ucx_worker *worker, struct ucx_conn *conn)
 	return 0;
 }
 
-int ucx_conn_attach(void *vconn, struct vbn_ep *ep)
+/*
+ * UCX's shared-memory transports know no failing peers: when there is nothing
+ * else, the control plane's word has to do.
+ */
+static ucs_status_t create_endpoint(struct ucx_conn *conn)
 {
-	struct ucx_conn *conn = vconn;
 	ucp_ep_params_t params = {
 		.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
 			      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -131,13 +135,28 @@ int ucx_conn_attach(void *vconn, struct vbn_ep *ep)
 		.err_mode = UCP_ERR_HANDLING_MODE_PEER,
 		.err_handler = {.cb = ep_broken, .arg = conn},
 	};
+	ucp_worker_h worker = conn->worker->worker;
+	ucs_status_t status;
+
+	status = ucp_ep_create(worker, &params, &conn->ucp_ep);
+	if (status != UCS_ERR_UNREACHABLE)
+		return status;
+	conn->no_failures = true;
+	params.field_mask &= ~(uint64_t)UCP_EP_PARAM_FIELD_ERR_HANDLER;
+	params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
+	return ucp_ep_create(worker, &params, &conn->ucp_ep);
+}
+
+int ucx_conn_attach(void *vconn, struct vbn_ep *ep)
+{
+	struct ucx_conn *conn = vconn;
 	ucs_status_t status;
 	int err = enter(conn->worker, conn);
 
 	if (err)
 		return err;
 	conn->ep = ep;
-	status = ucp_ep_create(conn->worker->worker, &params, &conn->ucp_ep);
+	status = create_endpoint(conn);
 	if (status != UCS_OK) {
 		conn->ucp_ep = NULL;
 		return vbn_fail(ucx_errno(status),
@@ -213,10 +232,14 @@ static void close_endpoint(struct ucx_conn *conn)
 {
 	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
 				     .flags = UCP_EP_CLOSE_FLAG_FORCE};
-	uint64_t end = ucx_now_ms() + FORCE_MS;
-	ucs_status_ptr_t request = ucp_ep_close_nbx(conn->ucp_ep, &param);
+	uint64_t end = ucx_now_ms();
+	ucs_status_ptr_t request;
 	int idle = 0;
 
+	if (conn->no_failures)
+		param.flags = 0; /* force is for those that know failures */
+	end += conn->no_failures ? GENTLE_MS : FORCE_MS;
+	request = ucp_ep_close_nbx(conn->ucp_ep, &param);
 	conn->ucp_ep = NULL;
 	while (ucx_now_ms() < end) {
 		bool closed =

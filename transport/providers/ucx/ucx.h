@@ -180,6 +180,7 @@ struct ucx_conn {
 	struct blob address; /* the peer worker's */
 	uint32_t id, peer_id;
 	bool closing, fin_acked, pumping;
+	bool no_failures;    /* UCX will not say when the peer dies */
 	bool peer_closes;    /* its FIN has come */
 	ucs_status_t failed; /* UCS_OK: no */
 	uint64_t failed_at_ms;

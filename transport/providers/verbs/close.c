@@ -130,7 +130,10 @@ static void drain_qp(struct verbs_conn *conn)
 	uint64_t end = now_ms() + DRAIN_MS;
 	struct drain drain = {.next = conn->tail, .end = conn->head};
 
-	for (uint32_t i = conn->tail; i != conn->head; i++)
+	/* a callback of theirs may be what closes it */
+	if ((int32_t)(conn->ended - conn->tail) > 0)
+		drain.next = conn->ended;
+	for (uint32_t i = drain.next; i != conn->head; i++)
 		conn->slots[i & conn->mask].status = STATUS_OPEN;
 	if (ctx->chain_conn == conn) {
 		drain.end -= ctx->chain_n;

@@ -49,6 +49,16 @@
 #define BUCKETS	 1024u /* of the queue pair table */
 #define NO_INDEX UINT32_MAX
 
+/*
+ * What a region's announcement holds, in memory order: both ends are of one
+ * job on x86-64. Access is checked here before the device does, because a
+ * refusal by the target breaks the connection.
+ */
+struct announcement {
+	uint32_t rkey;
+	uint32_t access; /* VBN_ACCESS_* */
+};
+
 /* One job's device: the port it speaks through, and its protection domain. */
 struct verbs_job {
 	struct ibv_context *device;
@@ -80,7 +90,7 @@ struct slot {
 	struct vbn_op *op;
 	uint64_t *result; /* atomic: where the caller wants it, or NULL */
 	uint32_t index;	  /* atomic: cell; message: bounce or NO_INDEX */
-	int16_t status;	  /* while closing: what is known of its end */
+	int16_t status;	  /* how it ended, once it has */
 	uint8_t kind;
 };
 
@@ -90,7 +100,8 @@ struct verbs_conn {
 	struct verbs_ctx *ctx;
 	struct vbn_ep *ep;
 	struct slot *slots;
-	uint32_t head, tail; /* slots [tail, head) are in flight */
+	uint32_t head, tail; /* slots [tail, head) are not completed */
+	uint32_t ended;	     /* those before it have ended, if > tail */
 	uint32_t mask;
 	uint32_t inline_max;
 	uint32_t qpn, tag;

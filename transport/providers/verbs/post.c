@@ -12,6 +12,7 @@
  * is completed later like any other failure, and breaks the connection.
  */
 #include "internal.h"
+#include "error.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -98,14 +99,24 @@ static inline void set_sge(struct ibv_send_wr *wr, int i, const void *addr,
 	wr->sg_list[i].lkey = lkey;
 }
 
-/* A region's announcement is its rkey. */
-static inline int rkey_of(const void *key, uint32_t *rkey)
+/* The key is the region's announcement. */
+static inline int rkey_of(const void *key, unsigned access, uint32_t *rkey)
 {
 	const struct blob *blob = key;
+	struct announcement in;
 
-	if (!blob || blob->len != sizeof(*rkey))
-		return -EKEYREJECTED;
-	memcpy(rkey, blob->data, sizeof(*rkey));
+	if (!blob || blob->len != sizeof(in))
+		return vbn_fail(-EKEYREJECTED, "verbs: the region has no key "
+					       "for this device");
+	memcpy(&in, blob->data, sizeof(in));
+	if (!(in.access & access))
+		return vbn_fail(-EACCES,
+				"verbs: the target registered this memory "
+				"without %s access",
+				access == VBN_ACCESS_READ    ? "read"
+				: access == VBN_ACCESS_WRITE ? "write"
+							     : "atomic");
+	*rkey = in.rkey;
 	return 0;
 }
 
@@ -123,7 +134,7 @@ int verbs_put(void *vconn, struct vbn_op *op, const struct put_args *args)
 	int err = post_check(conn);
 
 	if (!err && args->len)
-		err = rkey_of(args->key, &rkey);
+		err = rkey_of(args->key, VBN_ACCESS_WRITE, &rkey);
 	if (err)
 		return err;
 	wr = chain_next(conn);
@@ -153,11 +164,11 @@ int verbs_get(void *vconn, struct vbn_op *op, const struct get_args *args)
 	struct verbs_conn *conn = vconn;
 	struct slot slot = {.op = op, .kind = SLOT_GET};
 	struct ibv_send_wr *wr;
-	uint32_t rkey;
+	uint32_t rkey = 0;
 	int err = post_check(conn);
 
 	if (!err)
-		err = rkey_of(args->key, &rkey);
+		err = rkey_of(args->key, VBN_ACCESS_READ, &rkey);
 	if (err)
 		return err;
 	wr = chain_next(conn);
@@ -178,15 +189,16 @@ int verbs_atomic(void *vconn, struct vbn_op *op, const struct atomic_args *args)
 	struct slot slot = {
 		.op = op, .result = args->result, .kind = SLOT_ATOMIC};
 	struct ibv_send_wr *wr;
-	uint32_t rkey;
+	uint32_t rkey = 0;
 	int err = post_check(conn);
 
 	if (!ctx->job->atomics)
-		return -EOPNOTSUPP;
+		return vbn_fail(-EOPNOTSUPP, "verbs: %s has no atomics",
+				ctx->job->name);
 	if (!err && !ctx->cells.n)
 		err = -EAGAIN;
 	if (!err)
-		err = rkey_of(args->key, &rkey);
+		err = rkey_of(args->key, VBN_ACCESS_ATOMIC, &rkey);
 	if (err)
 		return err;
 	slot.index = ctx->cells.items[--ctx->cells.n];

@@ -172,13 +172,14 @@ static bool heads_no_request(const struct verbs_conn *conn)
 	       conn->slots[conn->tail & conn->mask].kind >= SLOT_FLUSH;
 }
 
-/* Slots up to and with @last succeeded. */
+/* Slots up to and with @last have ended; their status says how. */
 static int retire(struct verbs_conn *conn, uint32_t last)
 {
 	int events = 0;
 
+	conn->ended = last + 1;
 	while (!conn->closed && (int32_t)(last - conn->tail) >= 0) {
-		retire_one(conn, 0);
+		retire_one(conn, conn->slots[conn->tail & conn->mask].status);
 		events++;
 	}
 	while (!conn->closed && heads_no_request(conn)) {
@@ -193,33 +194,22 @@ int progress_before(const struct verbs_conn *conn, enum ibv_wc_status status)
 	return conn->erred || status == IBV_WC_WR_FLUSH_ERR ? -ECONNRESET : 0;
 }
 
-static int retire_bad(struct verbs_conn *conn, uint32_t last,
-		      const struct ibv_wc *wc)
+static void note_bad(struct verbs_conn *conn, uint32_t last,
+		     const struct ibv_wc *wc)
 {
 	struct slot *slot = &conn->slots[last & conn->mask];
-	int status = progress_errno(wc->status);
 	int before = progress_before(conn, wc->status);
-	enum ibv_wc_status wc_status = wc->status;
-	uint32_t vendor = wc->vendor_err;
-	int events = 0;
 
-	/* broken first, so that callbacks cannot post more */
-	conn->erred = true;
-	progress_break(conn, slot_name(slot->kind), wc_status, vendor);
-	while (!conn->closed && (int32_t)(last - conn->tail) > 0) {
-		retire_one(conn, before);
-		events++;
-	}
-	if (conn->closed)
-		return events;
+	for (uint32_t i = conn->tail; i != last; i++)
+		conn->slots[i & conn->mask].status = (int16_t)before;
+	slot->status = (int16_t)progress_errno(wc->status);
 	if (slot->op) {
-		slot->op->wc = wc_status;
-		slot->op->vendor = vendor;
+		slot->op->wc = wc->status;
+		slot->op->vendor = wc->vendor_err;
 	}
-	retire_one(conn, status);
-	while (!conn->closed && heads_no_request(conn))
-		retire_one(conn, -ECONNRESET);
-	return events + 1;
+	/* broken before any callback, so that none can post more */
+	conn->erred = true;
+	progress_break(conn, slot_name(slot->kind), wc->status, wc->vendor_err);
 }
 
 static int on_send(struct verbs_ctx *ctx, const struct ibv_wc *wc)
@@ -231,9 +221,10 @@ static int on_send(struct verbs_ctx *ctx, const struct ibv_wc *wc)
 	if (!conn || conn->tag != wr_tag(wc->wr_id) ||
 	    slot - conn->tail >= conn->head - conn->tail)
 		return 0;
+	if (wc->status != IBV_WC_SUCCESS)
+		note_bad(conn, slot, wc);
 	conn->pins++;
-	events = wc->status == IBV_WC_SUCCESS ? retire(conn, slot)
-					      : retire_bad(conn, slot, wc);
+	events = retire(conn, slot);
 	progress_unpin(conn);
 	return events;
 }

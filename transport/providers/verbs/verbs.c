@@ -88,6 +88,7 @@ static int verbs_mem_register(void *pjob, const struct vbn_mem *mem,
 			      void **handle, struct blob *announce)
 {
 	struct verbs_job *job = pjob;
+	struct announcement out = {.access = mem->access};
 	struct ibv_mr *mr;
 
 	if (mem->len > job->attr.max_mr_size)
@@ -103,8 +104,9 @@ static int verbs_mem_register(void *pjob, const struct vbn_mem *mem,
 		return limits_explain(job, errno, "registering memory",
 				      mem->len);
 	atomic_fetch_add(&job->mrs, 1);
-	memcpy(announce->data, &mr->rkey, sizeof(mr->rkey));
-	announce->len = sizeof(mr->rkey);
+	out.rkey = mr->rkey;
+	memcpy(announce->data, &out, sizeof(out));
+	announce->len = sizeof(out);
 	*handle = mr;
 	return 0;
 }
