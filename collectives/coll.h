@@ -160,6 +160,12 @@ struct vbn_comm {
 
 	struct coll_op ops[COMM_OPS], *free_ops;
 	unsigned ops_busy, reads_busy;
+	/*
+	 * A put to this peer ended with -ECONNRESET. It may have got all it
+	 * needed and closed; so only what is still waited for later fails.
+	 */
+	struct peer *lost;
+	uint64_t lost_at_ms;
 	bool stalled; /* the transport refused something: try again */
 	bool pumping;
 	bool orphan; /* freed by its user, operations still in flight */

@@ -33,7 +33,10 @@ static void op_done(struct vbn_op *done)
 	bool data = op->reads_input;
 
 	engine_return_op(op);
-	if (done->status && data && !comm->error)
+	if (done->status == -ECONNRESET && data && !comm->lost) {
+		comm->lost = op->peer;
+		comm->lost_at_ms = coll_now_ms();
+	} else if (done->status && data && done->status != -ECONNRESET)
 		comm_fail(
 			comm, done->status,
 			"putting to rank %d failed (%s); the communicator is broken",

@@ -12,6 +12,9 @@
 #include <string.h>
 #include <time.h>
 
+/* A call that goes on this long after a put was lost fails. */
+#define LOST_GRACE_MS 500
+
 uint64_t coll_now_ms(void)
 {
 	struct timespec t;
@@ -126,6 +129,13 @@ void comm_check_dead(struct vbn_comm *comm)
 					comm->ranks[i]);
 				return;
 			}
+	if (comm->lost && coll_now_ms() - comm->lost_at_ms > LOST_GRACE_MS) {
+		comm_fail(
+			comm, -ECONNRESET,
+			"the connection to rank %d is lost: it left or its network failed",
+			comm->ranks[comm->lost->member]);
+		return;
+	}
 	for (struct peer *peer = comm->peers; peer; peer = peer->next) {
 		int status = vbn_ep_status(peer->ep);
 

@@ -16,7 +16,6 @@
 #define DEPTH	128
 #define TURNS	4
 #define LARGEST (8u << 20)
-#define PEAK	16 /* completions over which the peak is taken */
 
 struct bw {
 	struct perf *p;
@@ -24,7 +23,7 @@ struct bw {
 	uint8_t *local, *target;
 	struct vbn_rkey rkey;
 	struct vbn_op ops[DEPTH], flush;
-	double *times;
+	double *posted, *times; /* of each put: seconds */
 	size_t completed;
 	int status; /* of the first put that failed */
 	bool heading;
@@ -47,6 +46,7 @@ static int post(struct bw *b, size_t size, size_t i, bool more)
 
 	op->done = bw_done;
 	op->arg = b;
+	b->posted[i] = perf_now();
 	rc = vbn_put(b->p->ep, op, b->local, size, &b->rkey, 0,
 		     more ? VBN_MORE : 0);
 	return rc;
@@ -112,12 +112,11 @@ struct sums {
 	size_t count;
 };
 
-static void add(struct sums *s, const double *times, size_t n, double start,
-		double end)
+static void add(struct sums *s, const struct bw *b, size_t n, double end)
 {
-	double peak = stats_peak_rate(times, n, start, PEAK < n ? PEAK : n);
+	double peak = stats_peak_rate(b->posted, b->times, n, DEPTH);
 
-	s->seconds += end - start;
+	s->seconds += end - b->posted[0];
 	s->count += n;
 	if (peak > s->peak)
 		s->peak = peak;
@@ -126,20 +125,20 @@ static void add(struct sums *s, const double *times, size_t n, double start,
 static int turn(struct bw *b, size_t size, size_t n, struct sums *ours,
 		struct sums *raw)
 {
-	double start = perf_now(), end = start;
+	double end = 0;
 	int rc = 0;
 
 	if (b->p->rank == 0) {
 		rc = stream(b, size, n, &end);
-		add(ours, b->times, n, start, end);
+		add(ours, b, n, end);
 	}
 	if (rc == 0)
 		rc = meet_after(b);
 	if (rc != 0 || !b->raw)
 		return rc;
-	rc = raw_stream(b->raw, size, n, &start, b->times);
+	rc = raw_stream(b->raw, size, n, b->posted, b->times);
 	if (rc == 0 && b->p->rank == 0)
-		add(raw, b->times, n, start, b->times[n - 1]);
+		add(raw, b, n, b->times[n - 1]);
 	return rc ? rc : meet_after(b);
 }
 
@@ -209,6 +208,7 @@ static int one_size(struct perf *p, size_t size, void *arg)
 	int rc = perf_meet(p);
 
 	b->times = perf_samples(n > warmup ? n : warmup);
+	b->posted = perf_samples(n > warmup ? n : warmup);
 	if (rc == 0 && warmup)
 		rc = turn(b, size, warmup, &unused, &unused);
 	for (size_t k = 0; k < turns && rc == 0; k++) {
@@ -220,6 +220,7 @@ static int one_size(struct perf *p, size_t size, void *arg)
 	if (rc == 0 && p->rank == 0)
 		report(b, size, &ours, &raw);
 	free(b->times);
+	free(b->posted);
 	return rc;
 }
 

@@ -89,8 +89,11 @@ const char *raw_device(const struct raw *raw);
  */
 int raw_ping_pong(struct raw *raw, size_t size, size_t n, bool immediate,
 		  double *samples);
-/* Rank 0 writes @n times; times[i]: when completion i was seen, seconds. */
-int raw_stream(struct raw *raw, size_t size, size_t n, double *start,
-	       double *times);
+/*
+ * Rank 0 writes @n times: when each was posted, and its completion seen,
+ * seconds.
+ */
+int raw_stream(struct raw *raw, size_t size, size_t n, double *posted,
+	       double *completed);
 
 #endif

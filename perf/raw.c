@@ -469,23 +469,22 @@ int raw_ping_pong(struct raw *raw, size_t size, size_t n, bool immediate,
 	return rc;
 }
 
-int raw_stream(struct raw *raw, size_t size, size_t n, double *start,
-	       double *times)
+int raw_stream(struct raw *raw, size_t size, size_t n, double *posted,
+	       double *completed)
 {
-	size_t posted = 0, done = 0;
+	size_t sent = 0, done = 0;
 	int rc = 0;
 
-	*start = perf_now();
 	if (raw->p->rank != 0)
 		return 0;
 	while (done < n && rc == 0) {
-		while (posted < n && posted - done < DEPTH && rc == 0) {
+		while (sent < n && sent - done < DEPTH && rc == 0) {
+			posted[sent++] = perf_now();
 			rc = post_write(raw, size, false);
-			posted++;
 		}
 		if (rc == 0)
 			rc = completion(raw, raw->send_cq);
-		times[done++] = perf_now();
+		completed[done++] = perf_now();
 	}
 	return rc;
 }

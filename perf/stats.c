@@ -53,15 +53,15 @@ void stats_of(struct stats *stats, double *samples, size_t n)
 	stats->p999 = stats_percentile(samples, n, 99.9);
 }
 
-double stats_peak_rate(const double *times, size_t n, double start, size_t span)
+double stats_peak_rate(const double *posted, const double *completed, size_t n,
+		       size_t span)
 {
 	double best = 0;
 
 	if (span == 0 || span > n)
 		span = n;
-	for (size_t i = span; span && i <= n; i++) {
-		double from = i == span ? start : times[i - span - 1];
-		double took = times[i - 1] - from;
+	for (size_t i = 0; span && i + span <= n; i++) {
+		double took = completed[i + span - 1] - posted[i];
 
 		if (took > 0 && (double)span / took > best)
 			best = (double)span / took;

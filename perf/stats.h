@@ -27,10 +27,11 @@ void stats_of(struct stats *stats, double *samples, size_t n);
 double stats_percentile(const double *sorted, size_t n, double percent);
 
 /*
- * The highest rate of completions, per second: over any @span of them in
- * sequence, @times being when each came, in seconds, after @start.
+ * The highest rate, per second, of @span operations in sequence, from the
+ * post of the first to the completion of the last; times in seconds. All @n
+ * when there are fewer.
  */
-double stats_peak_rate(const double *times, size_t n, double start,
+double stats_peak_rate(const double *posted, const double *completed, size_t n,
 		       size_t span);
 
 /* Bus bandwidth of an allreduce from its algorithm bandwidth, n ranks. */

@@ -79,15 +79,21 @@ static void on_reply(struct control *c, struct wire_reader *reader)
 	free(r);
 }
 
-static void mark_gone(struct control *c, int rank, bool died)
+/* true: it is news. */
+static bool set_gone(struct control *c, int rank, bool died)
 {
 	int first = atomic_load(&c->first_dead);
 
 	if (atomic_load(&c->gone[rank]) != PRESENT)
-		return;
+		return false;
 	atomic_store(&c->gone[rank], died ? DIED : LEFT);
-	if (died && first < 0) /* others may die of it */
+	if (died && (first < 0 || rank < first))
 		atomic_store(&c->first_dead, rank);
+	return true;
+}
+
+static void tell_gone(struct control *c, int rank, bool died)
+{
 	if (c->events.gone)
 		c->events.gone(c->events.arg, rank, died);
 }
@@ -115,8 +121,9 @@ static void on_frame(struct control *c, enum wire_type type,
 	case FRAME_GONE:
 		rank = wire_get_u32(r);
 		died = wire_get_u8(r);
-		if (!r->bad && rank < (uint32_t)c->nranks)
-			mark_gone(c, (int)rank, died);
+		if (!r->bad && rank < (uint32_t)c->nranks &&
+		    set_gone(c, (int)rank, died))
+			tell_gone(c, (int)rank, died);
 		return;
 	default: /* a later version's news, harmless to miss */
 		return;
@@ -127,6 +134,8 @@ static void on_frame(struct control *c, enum wire_type type,
 static void lose_store(struct control *c)
 {
 	struct request *r, *next;
+	/* First: whoever sees a request fail asks why. */
+	bool news = set_gone(c, 0, true);
 
 	pthread_mutex_lock(&c->lock);
 	c->lost = true;
@@ -144,7 +153,8 @@ static void lose_store(struct control *c)
 	epoll_ctl(c->epoll_fd, EPOLL_CTL_DEL, c->wire.fd, NULL);
 	wire_close(&c->wire);
 	pthread_mutex_unlock(&c->lock);
-	mark_gone(c, 0, true);
+	if (news)
+		tell_gone(c, 0, true);
 }
 
 static void drain_frames(struct control *c)

@@ -236,6 +236,7 @@ struct vbn_ep {
 	unsigned nanswers;
 	struct unexpected *unexpected, **unexpected_tail;
 	uint64_t leave_at_ms; /* 0: the peer has not left */
+	bool peer_closed;     /* it has closed this connection */
 	struct vbn_ep *next_pumping;
 	bool in_pumping;
 	struct vbn_ep *next_hash;

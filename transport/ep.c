@@ -124,6 +124,7 @@ void ep_shutdown(struct vbn_ep *ep, int status)
 	ep->conn = NULL;
 	if (!ep->status)
 		ep->status = status; /* callbacks may try to post */
+	ep->peer_closed = false;
 	if (ep->leave_at_ms) {
 		ep->leave_at_ms = 0;
 		ep->ctx->leaving--;
@@ -197,6 +198,15 @@ static void connected(struct vbn_ctx *ctx, struct vbn_ep *ep,
 		core_failed(ep, err, vbn_error());
 }
 
+/* It fails after a grace: what the peer sent before may be under way. */
+static void start_leaving(struct vbn_ep *ep)
+{
+	if (ep->leave_at_ms)
+		return;
+	ep->leave_at_ms = now_ms() + LEAVE_GRACE_MS;
+	ep->ctx->leaving++;
+}
+
 void ep_handle_event(struct vbn_ctx *ctx, struct ep_event *event)
 {
 	struct vbn_ep *ep = ep_get(ctx, event->rank, event->index);
@@ -218,8 +228,10 @@ void ep_handle_event(struct vbn_ctx *ctx, struct ep_event *event)
 			ep_fail(ep, event->status, event->why);
 		break;
 	case EVENT_CLOSED:
-		if (ep->generation == event->generation && ep->conn)
-			ep_fail(ep, -ECONNRESET, "the peer has closed it");
+		if (ep->generation != event->generation || !ep->conn)
+			break;
+		ep->peer_closed = true;
+		start_leaving(ep);
 		break;
 	}
 }
@@ -244,7 +256,7 @@ static bool is_lost(const struct vbn_ep *ep, char *why, size_t room)
 
 /*
  * Endpoints to ranks that are gone fail: at once for the dead; for those that
- * left in order after a grace, since what they sent may be under way.
+ * left in order, or closed, after a grace.
  */
 void ep_check_gone(struct vbn_ctx *ctx)
 {
@@ -259,14 +271,15 @@ void ep_check_gone(struct vbn_ctx *ctx)
 			continue;
 		if (is_lost(ep, why, sizeof(why))) {
 			ep_fail(ep, -ECONNRESET, why);
-		} else if (!control_rank_gone(ctx->job->control, ep->rank)) {
+		} else if (!ep->peer_closed &&
+			   !control_rank_gone(ctx->job->control, ep->rank)) {
 			continue;
 		} else if (!ep->leave_at_ms) {
-			ep->leave_at_ms = now + LEAVE_GRACE_MS;
-			ctx->leaving++;
+			start_leaving(ep);
 		} else if (now >= ep->leave_at_ms) {
-			snprintf(why, sizeof(why), "rank %d has left the job",
-				 ep->rank);
+			snprintf(why, sizeof(why), "rank %d has %s", ep->rank,
+				 ep->peer_closed ? "closed it"
+						 : "left the job");
 			ep_fail(ep, -ECONNRESET, why);
 		}
 	}

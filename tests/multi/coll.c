@@ -26,6 +26,7 @@ static const struct {
 	{"in-flight", case_in_flight, false},
 	{"many-comms", case_many_comms, false},
 	{"tight", case_tight, false},
+	{"last-call", case_last_call, false},
 	{"arguments", case_arguments, false},
 	{"missing", case_missing, false},
 	{"late", case_late, false},

@@ -36,6 +36,7 @@ void case_interleaved(struct test *t);
 void case_in_flight(struct test *t);
 void case_many_comms(struct test *t);
 void case_tight(struct test *t);
+void case_last_call(struct test *t);
 
 /* coll_fault.c: errors */
 void case_arguments(struct test *t);

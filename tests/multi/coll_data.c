@@ -449,6 +449,37 @@ void case_in_flight(struct test *t)
 	}
 }
 
+/* A rank that closes its context after its last call breaks nobody's. */
+void case_last_call(struct test *t)
+{
+	struct vbn_comm_options opts = {.size = sizeof(opts)};
+	int *indexes = calloc((size_t)t->n, sizeof(*indexes));
+
+	for (int round = 0; indexes && round < 40; round++) {
+		struct vbn_ctx *ctx;
+		struct vbn_comm *comm;
+		double x = 1;
+
+		if (!EXPECT(t, vbn_ctx_open(&ctx, t->job, NULL) == 0))
+			break;
+		for (int i = 0; i < t->n; i++)
+			indexes[i] = vbn_ctx_index(ctx);
+		opts.indexes = indexes;
+		EXPECT(t, vbn_comm_create(&comm, ctx, NULL, 0, &opts) == 0);
+		EXPECT(t, vbn_allreduce(comm, NULL, &x, 1, VBN_FLOAT64,
+					VBN_SUM, WAIT_MS) == 0);
+		EXPECT(t, x == t->n);
+		if (round & 1)
+			EXPECT(t, vbn_barrier(comm, WAIT_MS) == 0);
+		else
+			EXPECT(t, vbn_broadcast(comm, &x, 1, VBN_FLOAT64, 0,
+						WAIT_MS) == 0);
+		vbn_comm_free(comm);
+		vbn_ctx_close(ctx);
+	}
+	free(indexes);
+}
+
 /* More than there are tags, one after another, then many at once. */
 void case_many_comms(struct test *t)
 {

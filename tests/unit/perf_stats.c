@@ -82,15 +82,19 @@ static void test_percentiles(void)
 
 static void test_peak(void)
 {
-	double steady[] = {1, 2, 3, 4}, burst[] = {1, 2, 2.1, 2.2, 5};
+	double posted[] = {0, 1, 2, 3, 4}, completed[] = {1, 2, 2.1, 4, 9};
 
-	NEAR(stats_peak_rate(steady, 4, 0, 1), 1);
-	NEAR(stats_peak_rate(steady, 4, 0, 4), 1);
-	NEAR(stats_peak_rate(steady, 4, 0, 0), 1);
-	NEAR(stats_peak_rate(steady, 4, 0, 99), 1);
-	CU_ASSERT_DOUBLE_EQUAL(stats_peak_rate(burst, 5, 0, 1), 10, 1e-6);
-	CU_ASSERT_DOUBLE_EQUAL(stats_peak_rate(burst, 5, 0, 2), 10, 1e-6);
-	NEAR(stats_peak_rate(NULL, 0, 0, 3), 0);
+	NEAR(stats_peak_rate(posted, completed, 1, 1), 1);
+	CU_ASSERT_DOUBLE_EQUAL(stats_peak_rate(posted, completed, 5, 1), 10,
+			       1e-6);
+	CU_ASSERT_DOUBLE_EQUAL(stats_peak_rate(posted, completed, 5, 2),
+			       2 / 1.1, 1e-6);
+	NEAR(stats_peak_rate(posted, completed, 5, 5), 5.0 / 9);
+	NEAR(stats_peak_rate(posted, completed, 5, 0), 5.0 / 9);
+	NEAR(stats_peak_rate(posted, completed, 5, 99), 5.0 / 9);
+	NEAR(stats_peak_rate(NULL, NULL, 0, 3), 0);
+	/* Clocks that stand still give no infinite rate. */
+	NEAR(stats_peak_rate(posted, posted, 2, 1), 0);
 }
 
 static void test_bus(void)
