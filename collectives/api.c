@@ -132,6 +132,7 @@ static int prepare(struct vbn_coll *coll, struct vbn_comm *comm,
 	coll->element = vbn_type_bytes(call->type);
 	coll->window = opts.window;
 	coll->call.chunk = opts.chunk;
+	coll->call.landing_bytes = comm->slot_bytes;
 	bytes = call->count * coll->element;
 	coll->large = bytes >= DIRECT_BYTES;
 	chunk = opts.chunk ? opts.chunk

@@ -35,7 +35,8 @@ enum {
 	COMM_SLOTS_MOST = 16,
 	COMM_OPS = 64,
 	COMM_HISTORY = 8,
-	COMM_WHY = 480
+	COMM_WHY = 480,
+	COMM_LANDING = 256 << 10 /* bytes of a slot unless asked */
 };
 
 /* From this many bytes on, a call's output is exposed to direct puts. */
@@ -54,6 +55,7 @@ struct call {
 	uint64_t count;
 	enum plan_algorithm algorithm;
 	uint64_t chunk; /* as asked for, bytes; 0: by size */
+	uint64_t landing_bytes;
 };
 
 enum coll_state { COLL_IDLE, COLL_QUEUED, COLL_RUNNING, COLL_DONE };

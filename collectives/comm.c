@@ -190,7 +190,7 @@ static int take_options(struct vbn_comm *comm, const int **indexes,
 	}
 	*indexes = opts.indexes;
 	comm->slot_bytes =
-		opts.landing_bytes ? opts.landing_bytes : (size_t)256 << 10;
+		opts.landing_bytes ? opts.landing_bytes : COMM_LANDING;
 	comm->slots = opts.slots ? opts.slots : 4;
 	if (comm->slots > COMM_SLOTS_MOST)
 		return vbn_fail(-EINVAL, "%u landing slots: 1 to %d",

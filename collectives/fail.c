@@ -25,23 +25,31 @@ uint64_t coll_now_ms(void)
 
 void call_describe(const struct call *call, char *text, size_t room)
 {
+	int at = 0;
+
 	switch (call->kind) {
 	case CALL_ALLREDUCE:
-		snprintf(text, room, "allreduce of %llu %s, %s, %s",
-			 (unsigned long long)call->count,
-			 reduce_type_name(call->type),
-			 reduce_name(call->reduction),
-			 plan_name(call->algorithm));
+		at = snprintf(text, room, "allreduce of %llu %s, %s, %s",
+			      (unsigned long long)call->count,
+			      reduce_type_name(call->type),
+			      reduce_name(call->reduction),
+			      plan_name(call->algorithm));
 		break;
 	case CALL_BROADCAST:
-		snprintf(text, room, "broadcast of %llu %s from member %d",
-			 (unsigned long long)call->count,
-			 reduce_type_name(call->type), call->root);
+		at = snprintf(text, room, "broadcast of %llu %s from member %d",
+			      (unsigned long long)call->count,
+			      reduce_type_name(call->type), call->root);
 		break;
 	case CALL_BARRIER:
-		snprintf(text, room, "barrier");
+		at = snprintf(text, room, "barrier");
 		break;
 	}
+	if (call->chunk && at > 0 && (size_t)at < room)
+		at += snprintf(text + at, room - (size_t)at, ", chunk %llu",
+			       (unsigned long long)call->chunk);
+	if (call->landing_bytes != COMM_LANDING && at > 0 && (size_t)at < room)
+		snprintf(text + at, room - (size_t)at, ", landing %llu",
+			 (unsigned long long)call->landing_bytes);
 }
 
 static void end_calls(struct vbn_comm *comm)

@@ -81,6 +81,7 @@ uint16_t wire_digest(const struct call *call)
 	crc = crc_add(crc, (uint64_t)call->algorithm, 2);
 	crc = crc_add(crc, (uint64_t)call->root, 8);
 	crc = crc_add(crc, call->chunk, 16);
+	crc = crc_add(crc, call->landing_bytes, 8);
 	return crc_add(crc, call->count, 16);
 }
 

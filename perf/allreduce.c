@@ -108,8 +108,21 @@ static int timed(struct sum *s, struct perf *p, size_t count, double *seconds)
 	return rc;
 }
 
-static void report(struct sum *s, struct perf *p, size_t count, double seconds,
-		   double wrong)
+static void heading(struct sum *s, const struct perf *p)
+{
+	if (s->heading || p->rank != 0)
+		return;
+	s->heading = true;
+	printf("verbena-perf allreduce: %d rank%s\n", p->nranks,
+	       p->nranks == 1 ? "" : "s");
+	printf("#%11s %12s %8s %6s %10s %8s %8s %8s\n", "size", "count", "type",
+	       "redop", "time", "algbw", "busbw", "#wrong");
+	printf("#%11s %12s %8s %6s %10s %8s %8s\n", "(B)", "(elements)", "", "",
+	       "(us)", "(GB/s)", "(GB/s)");
+	fflush(stdout);
+}
+
+static void report(struct perf *p, size_t count, double seconds, double wrong)
 {
 	size_t bytes = count * sizeof(float);
 	double alg = (double)bytes / seconds / 1e9;
@@ -117,14 +130,6 @@ static void report(struct sum *s, struct perf *p, size_t count, double seconds,
 	cJSON *o = cJSON_CreateObject();
 	char found[32] = "N/A";
 
-	if (!s->heading) {
-		s->heading = true;
-		printf("verbena-perf allreduce: %d ranks\n", p->nranks);
-		printf("#%11s %12s %8s %6s %10s %8s %8s %8s\n", "size", "count",
-		       "type", "redop", "time", "algbw", "busbw", "#wrong");
-		printf("#%11s %12s %8s %6s %10s %8s %8s %8s\n", "(B)",
-		       "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)", "");
-	}
 	if (p->opts.check)
 		snprintf(found, sizeof(found), "%.0f", wrong);
 	printf(" %11zu %12zu %8s %6s %10.2f %8.3f %8.3f %8s\n", bytes, count,
@@ -151,6 +156,7 @@ static int one_size(struct perf *p, size_t size, void *arg)
 
 	if (count == 0)
 		return perf_fail(-EINVAL, "-s %zu: at least 4 bytes", size);
+	heading(s, p);
 	rc = timed(s, p, count, &mine);
 	if (rc == 0 && p->opts.check)
 		wrong = (double)stats_wrong(s->out, count, expected, p->nranks);
@@ -159,7 +165,7 @@ static int one_size(struct perf *p, size_t size, void *arg)
 	if (rc != 0)
 		return perf_failed(rc, "allreduce");
 	if (p->rank == 0)
-		report(s, p, count, slowest, all_wrong);
+		report(p, count, slowest, all_wrong);
 	if (all_wrong > 0)
 		return perf_fail(-EBADMSG, "%.0f elements are wrong",
 				 all_wrong);

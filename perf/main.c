@@ -281,15 +281,19 @@ static int find_test(const struct perf_options *o)
 
 static int consistent(const struct perf *p, int test)
 {
+	int rc = 0;
+
+	/* One line, from rank 0, before any other rank ends. */
 	if (tests[test].pair && p->nranks != 2)
-		return perf_fail(-EINVAL,
-				 "%s needs 2 ranks, this job has %d: use "
-				 "verbena-run -n 2",
-				 tests[test].name, p->nranks);
-	if (p->opts.raw && !tests[test].pair)
-		return perf_fail(-EINVAL,
-				 "--raw goes with put-lat and put-bw only");
-	return 0;
+		rc = -EINVAL;
+	if (rc != 0 && p->rank == 0)
+		perf_fail(rc,
+			  "%s needs 2 ranks, this job has %d: use "
+			  "verbena-run -n 2",
+			  tests[test].name, p->nranks);
+	if (rc != 0)
+		vbn_job_fence(p->job, 5000);
+	return rc;
 }
 
 /* ---- run ---- */
@@ -365,6 +369,10 @@ int main(int argc, char **argv)
 	test = find_test(&p.opts);
 	if (test < 0)
 		return 2;
+	if (p.opts.raw && !tests[test].pair) {
+		perf_fail(0, "--raw goes with put-lat and put-bw only");
+		return 2;
+	}
 	rc = vbn_job_open(&p.job, NULL);
 	if (rc != 0) {
 		perf_fail(rc, "%s", vbn_error());

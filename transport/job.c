@@ -147,6 +147,8 @@ static const struct provider *load_ucx(char *why, size_t why_len)
 
 	setenv("UCX_HANDLE_ERRORS", "none", 0);
 	setenv("UCX_MEM_EVENTS", "no", 0);
+	/* It would write to standard output what vbn_error() says anyway. */
+	setenv("UCX_LOG_LEVEL", "fatal", 0);
 	module = dlopen(UCX_MODULE, RTLD_NOW | RTLD_LOCAL);
 	if (!module) {
 		snprintf(why, why_len, "%s", dlerror());

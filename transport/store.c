@@ -2,9 +2,9 @@
 /*
  * The store's thread: connections, handshakes, the loop.
  *
- * A stranger costs one of PENDING_MAX places for HANDSHAKE_MS at most, or
- * less when others come: the oldest pending connection gives way. A rank that
- * lost its place that way tries again.
+ * A stranger costs a place (PENDING_MAX more than ranks to come) for
+ * HANDSHAKE_MS at most, or less when others come: the oldest connection that
+ * has not proved itself gives way. A rank that lost its place so tries again.
  */
 #include "store_impl.h"
 #include "control_net.h"
@@ -221,6 +221,7 @@ static void shake_proof(struct store *s, struct peer *p, const uint8_t *proof)
 	wire_verdict(verdict, VERDICT_ACCEPTED, mac);
 	peer_send_raw(s, p, verdict, sizeof(verdict));
 	p->state = PEER_JOINING;
+	p->deadline = net_deadline(HANDSHAKE_MS);
 }
 
 /* One step; false: no more input for one. */
@@ -330,7 +331,9 @@ static void accept_some(struct store *s)
 		}
 		if (rc) /* of that connection, which is gone */
 			continue;
-		if (s->npending >= PENDING_MAX)
+		/* Ranks to come may all come at once. */
+		if (s->npending >=
+		    PENDING_MAX + (unsigned)(s->nranks - s->njoined))
 			evict(s);
 		peer_create(s, fd, false);
 	}

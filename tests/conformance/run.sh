@@ -94,7 +94,6 @@ passed=$(grep -c '^ok ' "$work/all")
 failed=$(grep '^not ok ' "$work/all" | awk '{ print $3 }' | sort -u | wc -l)
 skipped=$(grep -c '^skip ' "$work/all")
 grep '^skip ' "$work/all"
-echo "conformance over $provider: $passed passed, $failed failed," \
-	"$skipped skipped"
+echo "conformance-$provider: $passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ $trouble -eq 0 ] &&
 	[ $((passed + skipped)) -gt 0 ]

@@ -247,14 +247,20 @@ void case_context_closed(struct test *t)
 	struct vbn_coll *coll, *started;
 	double x = 1, y = 1;
 
-	if (!EXPECT(t, indexes != NULL) ||
-	    !EXPECT(t, vbn_ctx_open(&ctx, t->job, NULL) == 0))
+	EXPECT(t, indexes != NULL);
+	if (!indexes)
 		return;
+	if (!EXPECT(t, vbn_ctx_open(&ctx, t->job, NULL) == 0)) {
+		free(indexes);
+		return;
+	}
 	for (int i = 0; i < t->n; i++)
 		indexes[i] = vbn_ctx_index(ctx);
 	opts.indexes = indexes;
-	if (!EXPECT(t, vbn_comm_create(&comm, ctx, NULL, 0, &opts) == 0))
+	if (!EXPECT(t, vbn_comm_create(&comm, ctx, NULL, 0, &opts) == 0)) {
+		free(indexes);
 		return;
+	}
 	EXPECT(t, vbn_allreduce(comm, NULL, &x, 1, VBN_FLOAT64, VBN_SUM,
 				WAIT_MS) == 0);
 	EXPECT(t, vbn_allreduce_init(comm, NULL, &x, 1, VBN_FLOAT64, VBN_SUM,

@@ -22,6 +22,8 @@
 
 static struct region src, dst;
 
+static unsigned passed;
+
 void loop_run(struct bench *bench, const struct loop_test *tests, size_t n,
 	      const char *only)
 {
@@ -32,8 +34,14 @@ void loop_run(struct bench *bench, const struct loop_test *tests, size_t n,
 			continue;
 		printf("%-24s ", tests[i].name);
 		tests[i].run(bench);
+		passed++;
 		printf("ok  %8.1f ms\n", (now_us() - start) / 1e3);
 	}
+}
+
+unsigned loop_passed(void)
+{
+	return passed;
 }
 
 static void open_regions(struct bench *b)
@@ -208,6 +216,25 @@ static void test_close_in_flight(struct bench *b)
 	}
 	side_close(&other, -ECANCELED);
 	close_regions(b);
+}
+
+/* What was accepted arrives though its sender closes at once. */
+static void test_last_words(struct bench *b)
+{
+	struct message_header header = {.kind = 1};
+	struct side x, y;
+
+	for (unsigned round = 0; round < 20; round++) {
+		pair_connect(b, &x, &b->a, &y, &b->b);
+		for (unsigned i = 0; i < 10; i++)
+			CHECK(!b->ops->message(x.ep.conn, &header, "last",
+					       round % 2 ? 4 : 0));
+		side_close(&x, -ECANCELED);
+		for (int i = 0; i < 10; i++)
+			bench_progress(b);
+		CHECK(y.ep.messages == 10);
+		side_close(&y, -ECANCELED);
+	}
 }
 
 static void close_own(struct vbn_op *op)
@@ -502,6 +529,7 @@ const struct loop_test loop_fault_tests[] = {
 	{"peer gone", test_peer_gone},
 	{"close in flight", test_close_in_flight},
 	{"close in callback", test_close_in_callback},
+	{"last words", test_last_words},
 	{"early arrivals", test_early_arrivals},
 	{"connect while polling", test_threads},
 	{"many connections", test_many},

@@ -14,6 +14,9 @@ struct loop_test {
 void loop_run(struct bench *bench, const struct loop_test *tests, size_t n,
 	      const char *only);
 
+/* How many have passed so far. */
+unsigned loop_passed(void);
+
 extern const struct loop_test loop_fault_tests[];
 extern const size_t loop_fault_count;
 

@@ -50,6 +50,14 @@ int listen_anywhere(uint16_t *port)
 	return fd;
 }
 
+bool says(const char *line, const char *words)
+{
+	if (strstr(line, words))
+		return true;
+	fprintf(stderr, "\"%s\" lacks \"%s\"\n", line, words);
+	return false;
+}
+
 /* ---- cluster ---- */
 
 static atomic_int failed_checks;

@@ -15,11 +15,15 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#define CLUSTER_MAX 64
+#define CLUSTER_MAX 64	/* open ranks */
+#define RANKS_MAX   256 /* of a job */
 
 /* May fail on any thread; counted by cluster_run(). */
 #define CHECK(x) check((x), #x, __FILE__, __LINE__)
 bool check(bool good, const char *what, const char *file, int line);
+
+/* Whether @line has @words in it; prints both if not. */
+bool says(const char *line, const char *words);
 
 struct cluster;
 
@@ -34,11 +38,11 @@ struct node {
 	pthread_t thread;
 
 	pthread_mutex_t lock;
-	int gone[CLUSTER_MAX]; /* calls; of rank */
-	bool died[CLUSTER_MAX];
+	int gone[RANKS_MAX]; /* calls; of rank */
+	bool died[RANKS_MAX];
 	unsigned messages;
 	int wrong; /* line of what a message handler did not like */
-	uint32_t next[CLUSTER_MAX];
+	uint32_t next[RANKS_MAX];
 	unsigned slow_ms; /* a handler's time for its first message */
 };
 

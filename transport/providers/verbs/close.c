@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The end of a connection. The queue pair is put in error, its completions
- * are collected for a bounded time without running a callback, it is
- * destroyed, the rest is collected, and only then is what is left in its
- * slots completed, each once. Other connections' completions stay in the
- * ring, in order.
+ * The end of a connection. Messages that were accepted have no completion to
+ * wait for, so a close in order first gives them a moment to be acknowledged.
+ * Then the queue pair is put in error, its completions are collected for a
+ * bounded time without running a callback, it is destroyed, the rest is
+ * collected, and only then is what is left in its slots completed, each once.
+ * Other connections' completions stay in the ring, in order.
  *
  * Receives are collected before the queue pair goes: some devices discard
  * their completions with it, and the buffers would be lost.
@@ -21,6 +22,7 @@
 #include <string.h>
 #include <time.h>
 
+#define LINGER_MS   100
 #define DRAIN_MS    200
 #define STATUS_OPEN 1 /* a slot whose end is not known */
 #define QPN_NONE    0 /* never a connection's */
@@ -123,11 +125,38 @@ static void destroy_qp(struct verbs_conn *conn)
 	srq_unreserve(conn->ctx);
 }
 
-static void drain_qp(struct verbs_conn *conn)
+/* Collect until the slots before @until have ended, at most @ms. */
+static void collect_until(struct verbs_conn *conn, struct drain *drain,
+			  uint32_t until, unsigned ms)
+{
+	uint64_t end = now_ms() + ms;
+
+	while (!is_drained(conn, drain) && (int32_t)(until - drain->next) > 0) {
+		int n = poll_once(conn, drain);
+
+		if (n < 0 || (!n && now_ms() > end))
+			break;
+		if (!n)
+			sched_yield();
+	}
+}
+
+/* Behind the last message that the device has. */
+static uint32_t behind_messages(const struct verbs_conn *conn,
+				const struct drain *drain)
+{
+	uint32_t i = drain->end;
+
+	while (i != drain->next &&
+	       conn->slots[(i - 1) & conn->mask].kind != SLOT_MESSAGE)
+		i--;
+	return i;
+}
+
+static void drain_qp(struct verbs_conn *conn, bool linger)
 {
 	struct verbs_ctx *ctx = conn->ctx;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-	uint64_t end = now_ms() + DRAIN_MS;
 	struct drain drain = {.next = conn->tail, .end = conn->head};
 
 	/* a callback of theirs may be what closes it */
@@ -140,16 +169,12 @@ static void drain_qp(struct verbs_conn *conn)
 		ctx->chain_n = 0;
 		ctx->chain_conn = NULL;
 	}
-	ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
 	collect(conn, ctx->wc_tail - ctx->wc_head, &drain);
-	while (!is_drained(conn, &drain)) {
-		int n = poll_once(conn, &drain);
-
-		if (n < 0 || (!n && now_ms() > end))
-			break;
-		if (!n)
-			sched_yield();
-	}
+	if (linger)
+		collect_until(conn, &drain, behind_messages(conn, &drain),
+			      LINGER_MS);
+	ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
+	collect_until(conn, &drain, drain.end, DRAIN_MS);
 	while (poll_once(conn, &drain) > 0)
 		;
 	destroy_qp(conn);
@@ -208,12 +233,14 @@ static void complete_rest(struct verbs_conn *conn, int status)
 
 static void close_now(struct verbs_conn *conn, int status)
 {
+	bool linger = !conn->broken && status == -ECANCELED;
+
 	if (conn->closed)
 		return;
 	conn->broken = true;
 	conn->closed = true;
 	conn->pins++;
-	drain_qp(conn);
+	drain_qp(conn, linger);
 	forget(conn);
 	complete_rest(conn, status);
 	progress_unpin(conn);
