@@ -14,8 +14,8 @@
 #include <time.h>
 
 #define NUMBER_MASK 0xffffffu
-#define VALUE(kind, release, i) \
-	((uint32_t)(kind) << 25 | (uint32_t)(release) << 24 | \
+#define VALUE(kind, release, i)                                                \
+	((uint32_t)(kind) << 25 | (uint32_t)(release) << 24 |                  \
 	 ((uint32_t)(i)&NUMBER_MASK))
 
 struct link {
@@ -201,7 +201,8 @@ int link_receive(struct link *link, uint64_t i, void **data)
 	int err = wait_for(link, has_arrived, i, "micro-batch from");
 
 	if (!err)
-		*data = link->landing + i % (uint64_t)link->slots * link->stride;
+		*data = link->landing +
+			i % (uint64_t)link->slots * link->stride;
 	return err;
 }
 
@@ -221,9 +222,9 @@ static int post(struct link *link, struct vbn_op *op, const void *data,
 		if (err != -EAGAIN)
 			return trainer_fail(err, "%s", vbn_error());
 		if (vbn_job_dead(vbn_ctx_job(net->ctx)) >= 0)
-			return trainer_fail(-ECONNRESET, "rank %d has died",
-					    vbn_job_dead(vbn_ctx_job(
-						    net->ctx)));
+			return trainer_fail(
+				-ECONNRESET, "rank %d has died",
+				vbn_job_dead(vbn_ctx_job(net->ctx)));
 		if (clock_ms() > end)
 			return trainer_fail(-ETIMEDOUT,
 					    "rank %d takes no data within "
@@ -306,8 +307,7 @@ static int open_in(struct link *link, int slots)
 
 	link->slots = slots;
 	link->landing = vbn_pool_alloc(link->net->pool, n, 4096);
-	if (!link->landing ||
-	    vbn_rkey_of(job, link->landing, n, &rkey))
+	if (!link->landing || vbn_rkey_of(job, link->landing, n, &rkey))
 		return trainer_fail(-ENOMEM, "%s", vbn_error());
 	vbn_rkey_pack(&rkey, value);
 	memcpy(value + VBN_RKEY_BYTES, &slots, 4);

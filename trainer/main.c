@@ -126,7 +126,8 @@ static void explain(const struct trainer *t, int err)
 	}
 	fflush(stdout);
 	if (dead >= 0)
-		fprintf(stderr, "verbena-train: rank %d: rank %d has died (%s)\n",
+		fprintf(stderr,
+			"verbena-train: rank %d: rank %d has died (%s)\n",
 			t->rank, dead, trainer_error());
 	else if (t->job)
 		fprintf(stderr, "verbena-train: rank %d: %s\n", t->rank,

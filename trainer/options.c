@@ -122,8 +122,10 @@ static int parse_u64(int opt, const char *text, uint64_t min, uint64_t max,
 		return 0;
 	snprintf(range, sizeof(range), "%llu to %llu", (unsigned long long)min,
 		 (unsigned long long)max);
-	fprintf(stderr, "verbena-train: --%s is a whole number of %s, not "
-		"'%s'; see --help\n", name_of(opt), range, text);
+	fprintf(stderr,
+		"verbena-train: --%s is a whole number of %s, not "
+		"'%s'; see --help\n",
+		name_of(opt), range, text);
 	return -EINVAL;
 }
 
@@ -221,8 +223,8 @@ static int parse_word(struct train_options *o, int opt, const char *arg)
 			return 0;
 		return complain("--sync is ring or tree, not '%s'%s", arg, "");
 	case OPT_OPTIMIZER:
-		o->optimizer = strcmp(arg, "sgd") ? OPTIMIZER_ADAMW
-						  : OPTIMIZER_SGD;
+		o->optimizer =
+			strcmp(arg, "sgd") ? OPTIMIZER_ADAMW : OPTIMIZER_SGD;
 		if (!strcmp(arg, "sgd") || !strcmp(arg, "adamw"))
 			return 0;
 		return complain("--optimizer is adamw or sgd, not '%s'%s", arg,

@@ -191,8 +191,8 @@ int pipeline_validate(struct trainer *t, double *loss, uint64_t *positions)
 		p.io.targets = t->targets;
 		err = pass_through(t, &p, &part);
 		*loss += part;
-		*positions += (uint64_t)p.sequences *
-			      (uint64_t)t->o->model.context;
+		*positions +=
+			(uint64_t)p.sequences * (uint64_t)t->o->model.context;
 		begin += p.sequences;
 	}
 	return err;

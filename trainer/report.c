@@ -15,10 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define KINDS	 4
-#define WINDOW	 16 /* steps that replicas may be apart; they sum each step */
-#define TTY_S	 0.2
-#define LINES_S	 2.0
+#define KINDS	4
+#define WINDOW	16 /* steps that replicas may be apart; they sum each step */
+#define TTY_S	0.2
+#define LINES_S 2.0
 
 struct record {
 	uint32_t kind, pad;
@@ -94,8 +94,7 @@ static void print_progress(struct report *r, uint64_t step)
 	printf("%sstep %llu/%llu  loss %.4f  %.0f tokens/s  ETA %d:%02d%s",
 	       r->is_tty ? "\r" : "", (unsigned long long)step,
 	       (unsigned long long)o->steps, r->loss, r->tokens_per_s,
-	       (int)eta / 60, (int)eta % 60,
-	       r->is_tty && !last ? "   " : "\n");
+	       (int)eta / 60, (int)eta % 60, r->is_tty && !last ? "   " : "\n");
 	fflush(stdout);
 }
 
@@ -194,8 +193,7 @@ int report_open(struct trainer *t)
 						    t->o->metrics,
 						    strerror(errno));
 		}
-	} else if (t->part.last &&
-		   vbn_ep_open(&r->ep, t->ctx, 0, 0)) {
+	} else if (t->part.last && vbn_ep_open(&r->ep, t->ctx, 0, 0)) {
 		return trainer_fail(-EIO, "%s", vbn_error());
 	}
 	return 0;
@@ -231,12 +229,9 @@ static bool try_send(void *arg)
 int report_send(struct trainer *t, enum report_kind kind, uint64_t step,
 		double a, double b, uint64_t n)
 {
-	struct sending s = {.r = t->report,
-			    .record = {.kind = kind,
-				       .step = step,
-				       .n = n,
-				       .a = a,
-				       .b = b}};
+	struct sending s = {
+		.r = t->report,
+		.record = {.kind = kind, .step = step, .n = n, .a = a, .b = b}};
 	int err;
 
 	if (t->rank == 0) {

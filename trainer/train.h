@@ -40,8 +40,8 @@ struct trainer {
 
 	/* Of every micro-batch: a stage's input tokens and targets. */
 	uint8_t *tokens, *targets;
-	int share, first_sequence; /* of each batch: this replica's */
-	int largest;		   /* sequences of a micro-batch */
+	int share, first_sequence;  /* of each batch: this replica's */
+	int largest;		    /* sequences of a micro-batch */
 	uint64_t items[LINK_KINDS]; /* micro-batches that went over links */
 
 	double compute_ms; /* in stages */
@@ -74,7 +74,12 @@ void sync_close(struct trainer *t);
 int sync_gradients(struct trainer *t);
 
 /* report.c: what goes to rank 0. */
-enum report_kind { REPORT_LOSS, REPORT_VALIDATION, REPORT_CONTEXT, REPORT_BYTE };
+enum report_kind {
+	REPORT_LOSS,
+	REPORT_VALIDATION,
+	REPORT_CONTEXT,
+	REPORT_BYTE
+};
 int report_open(struct trainer *t);
 void report_close(struct trainer *t);
 /* Last stages call it; @a, @b: sums, @n: what they are to be divided by. */

@@ -57,8 +57,8 @@ static int open_data(struct trainer *t)
 
 	if (data_open(o->data, o->model.context, &t->data, why, sizeof(why)))
 		return trainer_fail(-EINVAL, "%s", why);
-	t->share = part_of(o->batch, o->replicas, t->replica,
-			   &t->first_sequence);
+	t->share =
+		part_of(o->batch, o->replicas, t->replica, &t->first_sequence);
 	t->largest = part_of(t->share, o->micro_batches, 0, &unused);
 	n = t->share > t->largest ? t->share : t->largest;
 	t->tokens = malloc((size_t)n * (size_t)o->model.context);

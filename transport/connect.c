@@ -22,8 +22,7 @@
 
 enum connect_type { ASK = 1, OFFER, ANSWER, READY, REFUSE, CLOSE };
 
-#define ADDRESS_MAX (8 + PROVIDERS * (3 + BLOB_MAX))
-#define HEADER	    17 /* to, from: u32 each; generation u64; provider u8 */
+#define HEADER 17 /* to, from: u32 each; generation u64; provider u8 */
 
 /*
  * One pair of contexts. Control thread only. It stays when its connection is
@@ -203,31 +202,6 @@ static struct conn_info info_of(const struct connect *c)
 					  c->peer == c->index};
 }
 
-/* ---- publishing ---- */
-
-static void ctx_key(char *key, size_t room, int rank, int index)
-{
-	snprintf(key, room, INTERNAL_KEY "c/%d/%d", rank, index);
-}
-
-int connect_publish(struct vbn_ctx *ctx, const struct blob *addresses)
-{
-	uint8_t value[ADDRESS_MAX], *p = value;
-	char key[64];
-
-	p = put_u64(p, ctx->job->host_id);
-	memcpy(ctx->addresses, addresses, sizeof(ctx->addresses));
-	for (int i = 0; i < PROVIDERS; i++) {
-		*p++ = ctx->pctx[i] != NULL;
-		p = put_u16(p, (uint16_t)addresses[i].len);
-		memcpy(p, addresses[i].data, addresses[i].len);
-		p += addresses[i].len;
-	}
-	ctx_key(key, sizeof(key), ctx->job->rank, ctx->index);
-	return control_set(ctx->job->control, key, value, (size_t)(p - value),
-			   ctx->job->timeout_ms);
-}
-
 /* [control] No connect may refer to the context any more. */
 static void withdraw(void *arg)
 {
@@ -249,78 +223,17 @@ void connect_withdraw(struct vbn_ctx *ctx)
 {
 	char key[64];
 
-	ctx_key(key, sizeof(key), ctx->job->rank, ctx->index);
+	address_key(key, sizeof(key), ctx->job->rank, ctx->index);
 	control_erase(ctx->job->control, key, ctx->job->timeout_ms);
 	control_run_wait(ctx->job->control, withdraw, ctx);
-}
-
-/* Picks the peer's part; its host in *host. NULL: not usable there. */
-static bool address_of(const uint8_t *p, size_t len, int provider,
-		       uint64_t *host, struct blob *address)
-{
-	const uint8_t *end = p + len;
-
-	if (len < 8)
-		return false;
-	*host = get_u64(p);
-	p += 8;
-	for (int i = 0; i < PROVIDERS; i++) {
-		bool usable;
-		size_t n;
-
-		if (end - p < 3)
-			return false;
-		usable = *p;
-		n = get_u16(p + 1);
-		p += 3;
-		if (n > BLOB_MAX || n > (size_t)(end - p))
-			return false;
-		if (i == provider) {
-			address->len = n;
-			memcpy(address->data, p, n);
-			return usable;
-		}
-		p += n;
-	}
-	return false;
-}
-
-/* Same host: shm; else verbs; else ucx. The job may force one. */
-static int choose(struct connect *c, struct vbn_ctx *ctx, const uint8_t *value,
-		  size_t len, struct blob *address, char *why, size_t room)
-{
-	struct vbn_job *job = c->job;
-	uint64_t host = 0;
-
-	for (int i = 0; i < PROVIDERS; i++) {
-		if (job->forced >= 0 && job->forced != i)
-			continue;
-		if (!ctx->pctx[i] ||
-		    !address_of(value, len, i, &host, address))
-			continue;
-		if (i == PROVIDER_SHM && host != job->host_id)
-			continue;
-		c->provider = (enum provider_id)i;
-		return 0;
-	}
-	snprintf(why, room,
-		 "no provider reaches rank %d from rank %d: shm needs one "
-		 "host, user and network namespace; verbs here: %s; ucx here: "
-		 "%s",
-		 c->rank, job->rank,
-		 ctx->pctx[PROVIDER_VERBS]
-			 ? "usable"
-			 : job->providers[PROVIDER_VERBS].why,
-		 ctx->pctx[PROVIDER_UCX] ? "usable"
-					 : job->providers[PROVIDER_UCX].why);
-	return -EHOSTUNREACH;
 }
 
 /* ---- the creating side ---- */
 
 static uint64_t next_generation(void)
 {
-	static uint64_t last; /* control threads of several jobs: hence atomic */
+	static uint64_t
+		last; /* control threads of several jobs: hence atomic */
 	uint64_t fresh = 0;
 
 	if (!__atomic_load_n(&last, __ATOMIC_RELAXED)) {
@@ -342,7 +255,8 @@ static void create(struct connect *c, const uint8_t *value, size_t len)
 	c->state = IDLE;
 	if (!ctx)
 		return;
-	err = choose(c, ctx, value, len, &address, why, sizeof(why));
+	err = address_choose(ctx, c->rank, value, len, &c->provider, &address,
+			     why, sizeof(why));
 	if (err) {
 		fail_and_tell(c, err, why);
 		return;
@@ -397,7 +311,7 @@ static void look_up(struct connect *c)
 	if (c->looking)
 		return;
 	c->looking = true;
-	ctx_key(key, sizeof(key), c->rank, c->peer);
+	address_key(key, sizeof(key), c->rank, c->peer);
 	control_lookup(c->job->control, key, true, looked_up, c);
 }
 
@@ -531,8 +445,7 @@ static void on_answer(struct connect *c, const struct incoming *in)
 		return fail_and_tell(c, -EPROTO, "the answer is malformed");
 	answer.len = in->len;
 	memcpy(answer.data, in->data, in->len);
-	err = c->job->providers[c->provider].ops->conn_finish(c->conn,
-							      &answer);
+	err = c->job->providers[c->provider].ops->conn_finish(c->conn, &answer);
 	if (err)
 		return fail_and_tell(c, err, vbn_error());
 	send_to(c, READY, NULL, NULL);

@@ -19,12 +19,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define INTERNAL_KEY "\001" /* what the library's own store keys begin with */
-#define CTX_MAX	     256   /* contexts a rank may open in a job's life */
-#define REGION_MAX   65536 /* registrations open to peers at once */
-#define STAGE_BYTES  ((size_t)256 << 10)
-#define PIECES	     32 /* pieces of split or staged operations in flight */
-#define FETCHES	     16 /* large receives in flight */
+#define INTERNAL_KEY   "\001" /* what the library's own store keys begin with */
+#define CTX_MAX	       256    /* contexts a rank may open in a job's life */
+#define REGION_MAX     65536  /* registrations open to peers at once */
+#define STAGE_BYTES    ((size_t)256 << 10)
+#define PIECES	       32 /* pieces of split or staged operations in flight */
+#define FETCHES	       16 /* large receives in flight */
 #define RENDEZVOUS_MAX 8  /* large sends in flight per endpoint */
 #define ATOMICS_MAX    16 /* by the target, in flight per endpoint */
 #define LEAVE_GRACE_MS 200
@@ -157,6 +157,7 @@ struct vbn_ctx {
 	struct vbn_job *job;
 	int index;
 	void *pctx[PROVIDERS];
+	bool used[PROVIDERS]; /* had a connection: worth polling */
 	struct blob addresses[PROVIDERS];
 	struct memmap_reader *reader;
 	bool in_progress, closing;
@@ -225,10 +226,10 @@ struct vbn_ep {
 	struct ep_key *keys; /* by region */
 	uint32_t nkeys;
 	struct pump pump;
-	struct op_list recvs;	     /* posted, unmatched */
-	struct op_list fetching;     /* matched, waiting for a struct fetch */
-	struct fetch *fetches;	     /* in order of matching */
-	struct op_list rendezvous;   /* sends waiting for FETCHED */
+	struct op_list recvs;	   /* posted, unmatched */
+	struct op_list fetching;   /* matched, waiting for a struct fetch */
+	struct fetch *fetches;	   /* in order of matching */
+	struct op_list rendezvous; /* sends waiting for FETCHED */
 	unsigned nrendezvous;
 	struct op_list atomics; /* that the target does */
 	unsigned natomics;
@@ -302,13 +303,20 @@ int region_find(struct vbn_job *job, int rank, enum provider_id provider,
 		const struct vbn_rkey *rkey, struct import **import);
 void region_free_all(struct vbn_job *job);
 
+/* address.c */
+void address_key(char *key, size_t room, int rank, int index);
+int address_publish(struct vbn_ctx *ctx, const struct blob *addresses);
+/* Same host: shm; else verbs; else ucx. The job may force one. */
+int address_choose(struct vbn_ctx *ctx, int rank, const uint8_t *value,
+		   size_t len, enum provider_id *provider, struct blob *address,
+		   char *why, size_t room);
+
 /* connect.c */
 /* [any] @seen: generation of the last connection that the context heard of. */
 void connect_start(struct vbn_ctx *ctx, int rank, int index, uint64_t seen);
 /* [ctx] Tell the peer that generation's connection is closed. */
 void connect_closed(struct vbn_ctx *ctx, int rank, int index,
 		    uint64_t generation);
-int connect_publish(struct vbn_ctx *ctx, const struct blob *addresses);
 void connect_withdraw(struct vbn_ctx *ctx);
 /* [control] */
 void connect_message(void *job, int from, unsigned type, const void *data,

@@ -192,7 +192,7 @@ int vbn_ctx_open(struct vbn_ctx **out, struct vbn_job *job,
 	if (err)
 		goto free;
 	set_visible(ctx, ctx);
-	err = connect_publish(ctx, addresses);
+	err = address_publish(ctx, addresses);
 	if (err)
 		goto hide;
 	job_hold(job);
@@ -283,7 +283,7 @@ int vbn_progress(struct vbn_ctx *ctx)
 		events++;
 	}
 	for (int i = 0; i < PROVIDERS; i++)
-		if (ctx->pctx[i])
+		if (ctx->used[i])
 			events += ctx->job->providers[i].ops->progress(
 				ctx->pctx[i]);
 	if (ctx->parked)
@@ -315,7 +315,7 @@ int vbn_ctx_arm(struct vbn_ctx *ctx)
 	for (int i = 0; i < PROVIDERS; i++) {
 		const struct job_provider *p = &ctx->job->providers[i];
 
-		if (ctx->pctx[i] && p->ops->arm) {
+		if (ctx->used[i] && p->ops->arm) {
 			int err = p->ops->arm(ctx->pctx[i]);
 
 			if (err)

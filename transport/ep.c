@@ -171,8 +171,8 @@ void vbn_ep_close(struct vbn_ep *ep)
 void core_failed(struct vbn_ep *ep, int status, const char *why)
 {
 	vbn_log(VBN_WARN, "rank %d: connection to rank %d (%s): %s",
-		ep->ctx->job->rank, ep->rank,
-		ep->ops ? ep->ops->name : "none", why);
+		ep->ctx->job->rank, ep->rank, ep->ops ? ep->ops->name : "none",
+		why);
 	ep_fail(ep, status, why);
 }
 
@@ -189,6 +189,7 @@ static void connected(struct vbn_ctx *ctx, struct vbn_ep *ep,
 	ep->ops = p->ops;
 	ep->provider = event->provider;
 	ep->conn = event->conn;
+	ctx->used[event->provider] = true;
 	ep->generation = event->generation;
 	ep->credits = ep->tx_credits = p->caps.credits;
 	ep->rx_consumed = 0;
@@ -316,11 +317,11 @@ int vbn_ep_connect(struct vbn_ep *ep, int timeout_ms)
 			uint64_t now = now_ms();
 
 			if (now >= end)
-				return vbn_fail(
-					-ETIMEDOUT,
-					"context %d of rank %d is not "
-					"connected after %d ms",
-					ep->index, ep->rank, timeout_ms);
+				return vbn_fail(-ETIMEDOUT,
+						"context %d of rank %d is not "
+						"connected after %d ms",
+						ep->index, ep->rank,
+						timeout_ms);
 			if (end - now < 100)
 				left = (int)(end - now);
 		}

@@ -124,8 +124,7 @@ int mem_register(struct vbn_job *job, void *addr, size_t len, unsigned access,
 		goto give;
 	region_name(key, sizeof(key), job->rank, mem->region);
 	if (access != VBN_ACCESS_LOCAL) {
-		err = control_set(job->control, key, value, n,
-				  job->timeout_ms);
+		err = control_set(job->control, key, value, n, job->timeout_ms);
 		if (err)
 			goto unregister;
 	}
@@ -169,7 +168,8 @@ int vbn_mem_register(struct vbn_mem **mem, struct vbn_job *job, void *addr,
 
 	if (!addr || !len || (access & ~VBN_ACCESS_ALL) ||
 	    (uintptr_t)addr + len < (uintptr_t)addr)
-		return vbn_fail(-EINVAL, "memory to register: address %p, "
+		return vbn_fail(-EINVAL,
+				"memory to register: address %p, "
 				"%zu bytes, access 0x%x",
 				addr, len, access);
 	job_hold(job);

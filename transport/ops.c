@@ -126,9 +126,8 @@ static int start_put(struct vbn_ep *ep, struct vbn_op *op, const void *local,
 		     size_t len, const struct vbn_rkey *rkey, uint64_t offset,
 		     bool notify, uint32_t imm, unsigned flags)
 {
-	struct put_args args = {.notify = notify,
-				.imm = imm,
-				.more = flags & VBN_MORE};
+	struct put_args args = {
+		.notify = notify, .imm = imm, .more = flags & VBN_MORE};
 	bool any_local;
 	int err;
 
@@ -138,7 +137,8 @@ static int start_put(struct vbn_ep *ep, struct vbn_op *op, const void *local,
 	if (notify && !ep->tx_credits)
 		return again(ep);
 	if (len) {
-		any_local = ep->ctx->job->providers[ep->provider].caps.any_local;
+		any_local =
+			ep->ctx->job->providers[ep->provider].caps.any_local;
 		err = find_key(ep, rkey, offset, len, &args.key, &args.remote);
 		if (err)
 			return err;
@@ -210,9 +210,8 @@ int vbn_put_notify(struct vbn_ep *ep, struct vbn_op *op, const void *local,
 int ops_get(struct vbn_ep *ep, struct vbn_op *op, void *local, size_t len,
 	    const struct vbn_rkey *rkey, uint64_t offset, unsigned flags)
 {
-	struct get_args args = {.local = local,
-				.len = len,
-				.more = flags & VBN_MORE};
+	struct get_args args = {
+		.local = local, .len = len, .more = flags & VBN_MORE};
 	int err;
 
 	err = check_ep(ep);
@@ -298,9 +297,8 @@ int vbn_fetch_add(struct vbn_ep *ep, struct vbn_op *op, uint64_t *result,
 		  uint64_t add, const struct vbn_rkey *rkey, uint64_t offset,
 		  unsigned flags)
 {
-	struct atomic_args args = {.operand = add,
-				   .result = result,
-				   .more = flags & VBN_MORE};
+	struct atomic_args args = {
+		.operand = add, .result = result, .more = flags & VBN_MORE};
 
 	return start_atomic(ep, op, &args, rkey, offset);
 }

@@ -27,12 +27,12 @@ struct blob {
 };
 
 struct provider_caps {
-	size_t max_piece;	/* longest put or get in one post; >= 4096 */
-	size_t max_message;	/* longest data of message(); >= 4096 */
-	unsigned credits;	/* notifies + messages in flight per connection,
-				   per direction; the receive side must hold
-				   that many and CREDIT_SLACK more */
-	bool any_local;		/* local memory needs no registration */
+	size_t max_piece;   /* longest put or get in one post; >= 4096 */
+	size_t max_message; /* longest data of message(); >= 4096 */
+	unsigned credits;   /* notifies + messages in flight per connection,
+			       per direction; the receive side must hold
+			       that many and CREDIT_SLACK more */
+	bool any_local;	    /* local memory needs no registration */
 };
 
 #define CREDIT_SLACK 12 /* 4 returns of credit, RENDEZVOUS_MAX fetched */
@@ -162,8 +162,8 @@ struct provider {
 	 * region and kept until key_release or conn_close. NULL slot: the key
 	 * is the import, or else the blob (struct blob *), which outlive it.
 	 */
-	int (*key_attach)(void *conn, const struct blob *announce,
-			  void *import, void **key);
+	int (*key_attach)(void *conn, const struct blob *announce, void *import,
+			  void **key);
 	void (*key_release)(void *conn, void *key);
 
 	/*
@@ -199,8 +199,9 @@ VBN_API void core_complete(struct vbn_ctx *ctx, struct vbn_op *op, int status);
 VBN_API void core_defer(struct vbn_ctx *ctx, struct vbn_op *op, int status);
 /* [ctx, in progress] Arrivals. @data is the provider's, valid in the call. */
 VBN_API void core_notify(struct vbn_ep *ep, uint32_t imm);
-VBN_API void core_message(struct vbn_ep *ep, const struct message_header *header,
-		  const void *data, size_t len);
+VBN_API void core_message(struct vbn_ep *ep,
+			  const struct message_header *header, const void *data,
+			  size_t len);
 /*
  * [ctx] The connection is broken: the endpoint fails, the conn is closed at
  * the next safe moment. @why: one line on the device, status, likely cause.
@@ -221,7 +222,7 @@ struct vbn_mem {
 	int fd;		 /* memfd that backs it (pool slabs), or -1 */
 	uint64_t offset; /* of addr in fd */
 	uint32_t region, generation;
-	void *handles[3]; /* per provider, by enum provider_id */
+	void *handles[3];      /* per provider, by enum provider_id */
 	struct vbn_pool *pool; /* or NULL */
 };
 

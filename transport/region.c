@@ -109,8 +109,8 @@ static void looked_up(void *arg, int err, const void *value, size_t len)
 }
 
 static int request(struct vbn_job *job, int rank, enum provider_id provider,
-		   const struct vbn_rkey *rkey,
-		   _Atomic(struct import *) *slot, struct import *older)
+		   const struct vbn_rkey *rkey, _Atomic(struct import *) *slot,
+		   struct import *older)
 {
 	struct import *import = calloc(1, sizeof(*import));
 	char key[64];

@@ -3,7 +3,9 @@
  * A rank of three dies (kill -9) or leaves in order. Within 10 s the
  * survivors' operations towards it end with -ECONNRESET, each once; later ones
  * are refused at once; the survivors' own endpoint goes on as if nothing had
- * happened. One case to an invocation, as the dead do not come back.
+ * happened. Only when rank 0 dies, all endpoints end: it keeps the job's store,
+ * without which nobody would learn of further deaths. One case to an
+ * invocation, as the dead do not come back.
  */
 #include "harness.h"
 
@@ -274,14 +276,23 @@ static void friends_talk(struct party *p, unsigned seed, int count)
 	friends_meet(p);
 }
 
-/*
- * Both have come this far; through the data path, as the store may be the one
- * that died.
- */
+/* Both have come this far; through the data path, as fences fail now. */
 static void friends_part(struct party *p)
 {
 	friends_meet(p);
 	t_drive(p->t, 100);
+}
+
+/* After the death of the store's rank, the friend is lost as well. */
+static void friend_lost(struct party *p, double moment)
+{
+	while (vbn_ep_status(p->to_friend) != -ECONNRESET &&
+	       now() < moment + BOUND)
+		vbn_ctx_wait(p->t->ctx, 10);
+	t_is(p->t, vbn_ep_status(p->to_friend), -ECONNRESET,
+	     "the survivors' endpoint without a store");
+	t_is(p->t, vbn_notify(p->to_friend, &p->ops[0], VBN_CHANNEL_USER, 1, 0),
+	     -ECONNRESET, "a notify without a store");
 }
 
 static void new_endpoint_fails(struct party *p)
@@ -323,16 +334,19 @@ static void death(struct test *t, int victim, enum traffic traffic, bool busy)
 		vbn_job_dead(t->job));
 	all_end(p, moment);
 	all_refused(p);
-	friends_talk(p, 5, 200);
-	if (victim != 0)
-		new_endpoint_fails(p);
+	if (victim == 0)
+		friend_lost(p, moment);
+	else
+		friends_talk(p, 5, 200);
+	new_endpoint_fails(p);
 	t_is(t, vbn_job_fence(t->job, 5000), -ECONNRESET,
 	     "a fence with the dead");
 	for (int i = 0; i < PENDING; i++)
 		t_check(t, p->completions[i] <= 1,
 			"operation %d completed %d times", i,
 			p->completions[i]);
-	friends_part(p);
+	if (victim != 0)
+		friends_part(p);
 }
 
 static void run_put(struct test *t)

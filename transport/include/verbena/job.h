@@ -81,8 +81,8 @@ VBN_API int vbn_job_timeout_ms(const struct vbn_job *job);
  * entry, the value's length on return (-EMSGSIZE: too small). Blocking;
  * thread-safe. -ETIMEDOUT, -ECONNRESET (rank 0 is gone).
  */
-VBN_API int vbn_job_set(struct vbn_job *job, const char *key,
-			const void *value, size_t len, int timeout_ms);
+VBN_API int vbn_job_set(struct vbn_job *job, const char *key, const void *value,
+			size_t len, int timeout_ms);
 VBN_API int vbn_job_get(struct vbn_job *job, const char *key, void *value,
 			size_t *len, int timeout_ms);
 

@@ -271,10 +271,10 @@ VBN_API int vbn_flush(struct vbn_ep *ep, struct vbn_op *op);
  * sees -EAGAIN) and are delivered once it is set. @from is valid until its
  * context closes.
  */
-VBN_API int
-vbn_notify_handler(struct vbn_ctx *ctx, unsigned channel,
-		   void (*fn)(void *arg, struct vbn_ep *from, uint32_t value),
-		   void *arg);
+VBN_API int vbn_notify_handler(struct vbn_ctx *ctx, unsigned channel,
+			       void (*fn)(void *arg, struct vbn_ep *from,
+					  uint32_t value),
+			       void *arg);
 
 /*
  * Messages: up to VBN_MESSAGE_MAX bytes to the handler of a channel, in
@@ -284,11 +284,10 @@ vbn_notify_handler(struct vbn_ctx *ctx, unsigned channel,
 #define VBN_MESSAGE_MAX 2048
 VBN_API int vbn_message(struct vbn_ep *ep, unsigned channel, const void *data,
 			size_t len);
-VBN_API int
-vbn_message_handler(struct vbn_ctx *ctx, unsigned channel,
-		    void (*fn)(void *arg, struct vbn_ep *from,
-			       const void *data, size_t len),
-		    void *arg);
+VBN_API int vbn_message_handler(struct vbn_ctx *ctx, unsigned channel,
+				void (*fn)(void *arg, struct vbn_ep *from,
+					   const void *data, size_t len),
+				void *arg);
 
 /* ---- counters ---- */
 

@@ -13,8 +13,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PAIR_BYTES (2 * sizeof(struct ring_shared))
-#define PAGE_BYTES 4096
+#define PAIR_BYTES    (2 * sizeof(struct ring_shared))
+#define PAGE_BYTES    4096
 #define ADDRESS_BYTES (8 + SHARE_BYTES)
 #define OFFER_BYTES   (4 + SHARE_BYTES)
 

@@ -130,8 +130,8 @@ void shm_mem_deregister(void *pjob, void *handle)
 	free(m);
 }
 
-static int map_region(struct shm_region *region, const uint8_t *address,
-		      int id, uint64_t offset, uint64_t length)
+static int map_region(struct shm_region *region, const uint8_t *address, int id,
+		      uint64_t offset, uint64_t length)
 {
 	int prot = PROT_READ;
 	int fd = share_fetch(address, id);
@@ -160,8 +160,7 @@ int shm_region_import(void *pjob, int rank, uint64_t base, uint64_t length,
 	int id, err = 0;
 
 	(void)rank;
-	if (announce->len != ANNOUNCE_BYTES ||
-	    get_u32(p + 24) >= SHM_REGIONS)
+	if (announce->len != ANNOUNCE_BYTES || get_u32(p + 24) >= SHM_REGIONS)
 		return vbn_fail(-EPROTO, "shm: malformed announcement");
 	region = calloc(1, sizeof(*region));
 	if (!region)
@@ -172,8 +171,9 @@ int shm_region_import(void *pjob, int rank, uint64_t base, uint64_t length,
 	region->base = base;
 	region->generation = get_u32(p + 28);
 	region->own = !memcmp(p + 32, share_address(job->share), SHARE_BYTES);
-	region->now = region->own ? job->generations
-				  : find_table(job, p + 32, (int)get_u32(p + 20));
+	region->now = region->own
+			      ? job->generations
+			      : find_table(job, p + 32, (int)get_u32(p + 20));
 	if (!region->now)
 		err = -EIO;
 	else if (region->own)
@@ -207,11 +207,10 @@ static int vm_copy(const struct shm_region *region, uint64_t remote,
 		size_t n = len < VM_CHUNK ? len : VM_CHUNK;
 		struct iovec here = {local, n};
 		struct iovec there = {(void *)(uintptr_t)remote, n};
-		ssize_t done =
-			write ? process_vm_writev(region->pid, &here, 1, &there,
-						  1, 0)
-			      : process_vm_readv(region->pid, &here, 1, &there,
-						 1, 0);
+		ssize_t done = write ? process_vm_writev(region->pid, &here, 1,
+							 &there, 1, 0)
+				     : process_vm_readv(region->pid, &here, 1,
+							&there, 1, 0);
 
 		if (done < 0 && errno == EPERM)
 			return vbn_fail(

@@ -11,8 +11,8 @@ static bool has_room(struct ring *ring, uint64_t size)
 {
 	if (ring->mine + size - ring->other <= RING_BYTES)
 		return true;
-	ring->other = atomic_load_explicit(&ring->shared->head,
-					   memory_order_acquire);
+	ring->other =
+		atomic_load_explicit(&ring->shared->head, memory_order_acquire);
 	return ring->mine + size - ring->other <= RING_BYTES;
 }
 

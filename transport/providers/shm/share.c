@@ -97,7 +97,8 @@ static void serve(struct share *share, int sock)
 	    memcmp(request.cookie, share->address + SHARE_NAME, SHARE_COOKIE))
 		return;
 	id = request.id;
-	/* Locked while sending, so that the descriptor is not closed by then. */
+	/* Locked while sending, so that the descriptor is not closed by then.
+	 */
 	pthread_mutex_lock(&share->lock);
 	send_fd(sock, id >= 1 && id <= (uint32_t)share->nfds
 			      ? share->fds[id - 1]

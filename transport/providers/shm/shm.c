@@ -275,8 +275,8 @@ static int shm_message(void *c, const struct message_header *header,
 		       const void *data, size_t len)
 {
 	struct shm_conn *conn = c;
-	struct record *record = ring_reserve(&conn->tx, RECORD_MESSAGE,
-					     sizeof(*header) + len);
+	struct record *record =
+		ring_reserve(&conn->tx, RECORD_MESSAGE, sizeof(*header) + len);
 
 	if (!record)
 		return -EAGAIN;

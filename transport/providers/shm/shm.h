@@ -65,7 +65,7 @@ struct shm_region {
 	uint64_t base;
 	unsigned access;
 	pid_t pid;
-	bool own; /* of this process: map is not a mapping */
+	bool own;		     /* of this process: map is not a mapping */
 	const _Atomic uint32_t *now; /* the region's generation, live */
 	uint32_t generation;
 };
