@@ -86,9 +86,10 @@ static bool set_gone(struct control *c, int rank, bool died)
 
 	if (atomic_load(&c->gone[rank]) != PRESENT)
 		return false;
-	atomic_store(&c->gone[rank], died ? DIED : LEFT);
+	/* Who sees a rank dead sees a first one, too. */
 	if (died && (first < 0 || rank < first))
 		atomic_store(&c->first_dead, rank);
+	atomic_store(&c->gone[rank], died ? DIED : LEFT);
 	return true;
 }
 

@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -137,6 +138,33 @@ static uint64_t make_host_id(void)
 }
 
 /*
+ * The module lies beside the library (build tree) or in a directory of its
+ * own there (installed). By its path, as a sanitizer's dlopen() does not know
+ * whose run path to search.
+ */
+static void *open_module(void)
+{
+	static const char *const places[] = {"", "verbena/"};
+	char path[PATH_MAX];
+	void *module = NULL;
+	Dl_info here;
+	const char *slash;
+	size_t dir;
+
+	if (!dladdr(open_module, &here) || !here.dli_fname)
+		return dlopen(UCX_MODULE, RTLD_NOW | RTLD_LOCAL);
+	slash = strrchr(here.dli_fname, '/');
+	dir = slash ? (size_t)(slash - here.dli_fname) + 1 : 0;
+	for (size_t i = 0; !module && i < 2; i++) {
+		snprintf(path, sizeof(path), "%.*s%s%s", (int)dir,
+			 here.dli_fname, places[i], UCX_MODULE);
+		if (access(path, R_OK) == 0)
+			module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	}
+	return module ? module : dlopen(UCX_MODULE, RTLD_NOW | RTLD_LOCAL);
+}
+
+/*
  * UCX installs signal handlers and memory hooks when it is loaded, unless
  * told not to before. The environment is left as it was found otherwise.
  */
@@ -149,7 +177,7 @@ static const struct provider *load_ucx(char *why, size_t why_len)
 	setenv("UCX_MEM_EVENTS", "no", 0);
 	/* It would write to standard output what vbn_error() says anyway. */
 	setenv("UCX_LOG_LEVEL", "fatal", 0);
-	module = dlopen(UCX_MODULE, RTLD_NOW | RTLD_LOCAL);
+	module = open_module();
 	if (!module) {
 		snprintf(why, why_len, "%s", dlerror());
 		return NULL;

@@ -60,6 +60,12 @@ bool says(const char *line, const char *words)
 
 /* ---- cluster ---- */
 
+/* Ranks above are other processes, or played by hand. */
+static int nodes(const struct cluster *cl)
+{
+	return cl->n < CLUSTER_MAX ? cl->n : CLUSTER_MAX;
+}
+
 static atomic_int failed_checks;
 
 bool check(bool good, const char *what, const char *file, int line)
@@ -144,11 +150,11 @@ static void *open_thread(void *arg)
 
 void cluster_open_some(struct cluster *cl, uint64_t mask)
 {
-	for (int i = 0; i < cl->n; i++)
+	for (int i = 0; i < nodes(cl); i++)
 		if (mask >> i & 1)
 			pthread_create(&cl->node[i].thread, NULL, open_thread,
 				       &cl->node[i]);
-	for (int i = 0; i < cl->n; i++)
+	for (int i = 0; i < nodes(cl); i++)
 		if (mask >> i & 1)
 			pthread_join(cl->node[i].thread, NULL);
 }
@@ -156,7 +162,7 @@ void cluster_open_some(struct cluster *cl, uint64_t mask)
 int cluster_open(struct cluster *cl)
 {
 	cluster_open_some(cl, ~UINT64_C(0));
-	for (int i = 0; i < cl->n; i++)
+	for (int i = 0; i < nodes(cl); i++)
 		if (cl->node[i].rc) {
 			fprintf(stderr, "rank %d: %s\n", i, cl->node[i].why);
 			return cl->node[i].rc;
@@ -175,13 +181,13 @@ static void *run_thread(void *arg)
 int cluster_run(struct cluster *cl, void (*fn)(struct node *node))
 {
 	atomic_store(&failed_checks, 0);
-	for (int i = 0; i < cl->n; i++)
+	for (int i = 0; i < nodes(cl); i++)
 		if (cl->node[i].control) {
 			cl->node[i].fn = fn;
 			pthread_create(&cl->node[i].thread, NULL, run_thread,
 				       &cl->node[i]);
 		}
-	for (int i = 0; i < cl->n; i++)
+	for (int i = 0; i < nodes(cl); i++)
 		if (cl->node[i].fn) {
 			pthread_join(cl->node[i].thread, NULL);
 			cl->node[i].fn = NULL;

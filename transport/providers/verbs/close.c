@@ -167,6 +167,7 @@ static void drain_qp(struct verbs_conn *conn, bool linger)
 	if (ctx->chain_conn == conn) {
 		drain.end -= ctx->chain_n;
 		ctx->chain_n = 0;
+		ctx->chain_bytes = 0;
 		ctx->chain_conn = NULL;
 	}
 	collect(conn, ctx->wc_tail - ctx->wc_head, &drain);

@@ -34,6 +34,7 @@
 
 #define SEND_DEPTH    128u /* slots of a connection, a power of two */
 #define CHAIN_MAX     32
+#define CHAIN_BYTES   32768u
 #define POLL_BATCH    16
 #define POLL_BATCHES  4
 #define INLINE_WANTED 256
@@ -163,6 +164,7 @@ struct verbs_ctx {
 	uint32_t send_room;
 	struct verbs_conn *chain_conn;
 	unsigned chain_n;
+	size_t chain_bytes;
 	struct ibv_send_wr chain_wr[CHAIN_MAX];
 	struct ibv_sge chain_sge[CHAIN_MAX][2];
 

@@ -3,7 +3,8 @@
  * The data path. A post fills the next work request of the context's chain
  * and the next slot of the connection; without `more` the chain goes to the
  * device at once. The chain is one connection's: a post to another sends it
- * off first. Only a chain's last request is signalled.
+ * off first, and so does a chain of CHAIN_BYTES. Only a chain's last request
+ * is signalled.
  *
  * Nothing here allocates, locks, or copies payload, but for messages, whose
  * contract is a copy: into the queue when inline, else into a bounce.
@@ -52,6 +53,7 @@ void post_chain(struct verbs_ctx *ctx)
 	ctx->chain_wr[n - 1].next = NULL;
 	ctx->chain_wr[n - 1].send_flags |= IBV_SEND_SIGNALED;
 	ctx->chain_n = 0;
+	ctx->chain_bytes = 0;
 	ctx->counters->doorbells++;
 	err = ibv_post_send(conn->qp, ctx->chain_wr, &bad);
 	if (err)
@@ -79,15 +81,21 @@ static inline struct ibv_send_wr *chain_next(struct verbs_conn *conn)
 	return &ctx->chain_wr[ctx->chain_n];
 }
 
+/*
+ * Bytes that wait for a doorbell are bytes that do not move: a chain ends
+ * with the request that makes it worth a doorbell of its own.
+ */
 static inline void commit(struct verbs_conn *conn, struct ibv_send_wr *wr,
-			  const struct slot *fill, bool more)
+			  const struct slot *fill, size_t bytes, bool more)
 {
 	struct verbs_ctx *ctx = conn->ctx;
 
 	wr->wr_id = wr_id(WR_SEND, conn->tag, conn->head);
 	conn->slots[conn->head++ & conn->mask] = *fill;
 	ctx->send_room--;
-	if (++ctx->chain_n == CHAIN_MAX || !more)
+	ctx->chain_bytes += bytes;
+	if (++ctx->chain_n == CHAIN_MAX || !more ||
+	    ctx->chain_bytes >= CHAIN_BYTES)
 		post_chain(ctx);
 }
 
@@ -155,7 +163,7 @@ int verbs_put(void *vconn, struct vbn_op *op, const struct put_args *args)
 		if (args->len <= conn->inline_max)
 			wr->send_flags = IBV_SEND_INLINE;
 	}
-	commit(conn, wr, &slot, args->more);
+	commit(conn, wr, &slot, args->len, args->more);
 	return 0;
 }
 
@@ -178,7 +186,7 @@ int verbs_get(void *vconn, struct vbn_op *op, const struct get_args *args)
 	wr->num_sge = 1;
 	wr->wr.rdma.remote_addr = args->remote;
 	wr->wr.rdma.rkey = rkey;
-	commit(conn, wr, &slot, args->more);
+	commit(conn, wr, &slot, args->len, args->more);
 	return 0;
 }
 
@@ -213,7 +221,7 @@ int verbs_atomic(void *vconn, struct vbn_op *op, const struct atomic_args *args)
 	wr->wr.atomic.compare_add =
 		args->compare_swap ? args->compare : args->operand;
 	wr->wr.atomic.swap = args->compare_swap ? args->operand : 0;
-	commit(conn, wr, &slot, args->more);
+	commit(conn, wr, &slot, 8, args->more);
 	return 0;
 }
 
@@ -269,6 +277,6 @@ int verbs_message(void *vconn, const struct message_header *header,
 		wr->num_sge = 1;
 	}
 	wr->opcode = IBV_WR_SEND;
-	commit(conn, wr, &slot, false);
+	commit(conn, wr, &slot, bytes, false);
 	return 0;
 }
