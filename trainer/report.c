@@ -41,6 +41,7 @@ struct report {
 	bool bad;	      /* a report made no sense, or no metrics */
 
 	double begin_s, last_s, printed_s, loss, tokens_per_s;
+	double tokens, tokens_s; /* since the last line, and their time */
 	bool is_tty;
 };
 
@@ -93,9 +94,10 @@ static void print_progress(struct report *r, uint64_t step)
 	eta = (now - r->begin_s) / (double)step * (double)(o->steps - step);
 	printf("%sstep %llu/%llu  loss %.4f  %.0f tokens/s  ETA %d:%02d%s",
 	       r->is_tty ? "\r" : "", (unsigned long long)step,
-	       (unsigned long long)o->steps, r->loss, r->tokens_per_s,
+	       (unsigned long long)o->steps, r->loss, r->tokens / r->tokens_s,
 	       (int)eta / 60, (int)eta % 60, r->is_tty && !last ? "   " : "\n");
 	fflush(stdout);
+	r->tokens = r->tokens_s = 0;
 }
 
 static void loss_complete(struct report *r, const struct sums *s)
@@ -104,6 +106,8 @@ static void loss_complete(struct report *r, const struct sums *s)
 
 	r->loss = s->a / (double)s->n;
 	r->tokens_per_s = (double)s->n / (now - r->last_s);
+	r->tokens += (double)s->n;
+	r->tokens_s += now - r->last_s;
 	r->last_s = now;
 	print_progress(r, s->step);
 	if (!is_evaluated(r->t->o, s->step))

@@ -187,12 +187,13 @@ static int arena_create(struct vbn_pool *pool)
 {
 	extent_hooks_t *hooks = &pool->hooks;
 	size_t len = sizeof(pool->arena);
-	char name[64];
 	int err;
 
 	jemalloc_lock();
 	err = vbn_je_mallctl("arenas.create", &pool->arena, &len, NULL, 0);
 	if (!err) {
+		char name[64];
+
 		snprintf(name, sizeof(name), "arena.%u.extent_hooks",
 			 pool->arena);
 		err = vbn_je_mallctl(name, NULL, NULL, &hooks, sizeof(hooks));

@@ -19,7 +19,7 @@
 static int memory_fd(size_t size, bool huge)
 {
 	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-	int fd, err;
+	int fd;
 
 	if (huge)
 		flags |= MFD_HUGETLB | MFD_HUGE_2MB;
@@ -33,7 +33,8 @@ static int memory_fd(size_t size, bool huge)
 	if (ftruncate(fd, (off_t)size) < 0 ||
 	    (huge && fallocate(fd, 0, 0, (off_t)size) < 0) ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0) {
-		err = -errno;
+		int err = -errno;
+
 		close(fd);
 		return err;
 	}
@@ -76,14 +77,14 @@ static void *map_aligned(int fd, size_t size, size_t alignment)
 static int slab_map(struct slab *slab, size_t size, size_t alignment, bool huge)
 {
 	void *base;
-	int err;
 
 	slab->fd = memory_fd(size, huge);
 	if (slab->fd < 0)
 		return slab->fd;
 	base = map_aligned(slab->fd, size, alignment);
 	if (!base) {
-		err = -errno;
+		int err = -errno;
+
 		close(slab->fd);
 		return err;
 	}

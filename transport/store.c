@@ -299,18 +299,19 @@ static void listen_watch(struct store *s, bool on)
 	s->accept_again = on ? NET_NEVER : net_deadline(ACCEPT_PAUSE_MS);
 }
 
-/* Make the oldest pending connection give way; false: there is none. */
-static bool evict(struct store *s)
+/* Make the oldest connection that has not proved itself give way. */
+static void evict(struct store *s)
 {
 	struct peer *p;
 
 	TAILQ_FOREACH(p, &s->pending, link)
-	if (!p->local) {
+	{
+		if (p->state == PEER_JOINING)
+			continue;
 		s->strangers++;
 		peer_doom(s, p);
-		return true;
+		return;
 	}
-	return false;
 }
 
 static void accept_some(struct store *s)

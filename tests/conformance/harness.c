@@ -196,6 +196,13 @@ bool t_guards(struct test *t, const struct buffer *buf)
 	return t_check(t, ok, "bytes after the window were changed");
 }
 
+bool t_any_local(const struct test *t)
+{
+	const char *provider = vbn_ep_provider(t->ep);
+
+	return strcmp(provider, "shm") == 0 || strcmp(provider, "ucx") == 0;
+}
+
 struct vbn_ctx *t_context(struct test *t)
 {
 	struct vbn_ctx *ctx;

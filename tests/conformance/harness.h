@@ -97,6 +97,8 @@ struct buffer *t_buffer(struct test *t, enum memory kind, size_t len);
 /* Give back early, which deregisters. No operation may use it. */
 void t_release(struct test *t, struct buffer *buf);
 bool t_guards(struct test *t, const struct buffer *buf);
+/* Whether the provider takes any local memory as it is: nothing to stage. */
+bool t_any_local(const struct test *t);
 /* A further context, closed at the end. NULL after a failure. */
 struct vbn_ctx *t_context(struct test *t);
 

@@ -61,12 +61,6 @@ static void window_close(struct test *t, struct window *w)
 	t_release(t, w->target);
 }
 
-/* Shared memory takes any local memory as it is: nothing to stage. */
-static bool any_local(const struct vbn_ep *ep)
-{
-	return strcmp(vbn_ep_provider(ep), "shm") == 0;
-}
-
 /* Zero copy is a contract: the counters must tell the truth about it. */
 static bool copies_counted(struct test *t, const struct window *w,
 			   const struct variant *v)
@@ -81,7 +75,7 @@ static bool copies_counted(struct test *t, const struct window *w,
 		t_check(t, staged == 0, "%s memory, but %llu bytes staged",
 			memory_names[v->local], (unsigned long long)staged);
 	else if (len > INLINE_MAX)
-		t_check(t, staged == len || (staged == 0 && any_local(t->ep)),
+		t_check(t, staged == len || (staged == 0 && t_any_local(t)),
 			"unregistered memory, but %llu of %zu bytes staged",
 			(unsigned long long)staged, len);
 	else

@@ -335,6 +335,8 @@ static void arrive(struct ucx_worker *worker, const struct am_header *header,
 		keep(worker, &worker->strays, header, bytes, len);
 		return;
 	}
+	if (header->cookie != conn->cookie)
+		return;
 	if (header->seq != conn->rx_seq) {
 		keep(worker, &conn->early, header, bytes, len);
 		return;
@@ -371,6 +373,10 @@ void ucx_am_strays(struct ucx_worker *worker, struct ucx_conn *conn)
 			continue;
 		}
 		*p = data->next;
+		if (data->header.cookie != conn->cookie) {
+			ucx_data_put(worker, data);
+			continue;
+		}
 		data->next = conn->early;
 		conn->early = data;
 	}

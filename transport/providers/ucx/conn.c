@@ -16,12 +16,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
-#define GENTLE_MS  500
-#define FORCE_MS   2000
-#define PAUSE_NS   20000
-#define BUSY_POLLS 64
+#define OFFER_BYTES (sizeof(uint32_t) + sizeof(uint64_t)) /* id, cookie */
+#define GENTLE_MS   500
+#define FORCE_MS    2000
+#define PAUSE_NS    20000
+#define BUSY_POLLS  64
 
 /* ---- making [control] ---- */
 
@@ -45,17 +47,26 @@ static int conn_new(struct ucx_worker *worker, const struct blob *peer_address,
 	list_init(&conn->sent);
 	list_init(&conn->sending);
 	list_init(&conn->sends);
-	ours->len = sizeof(conn->id);
+	if (getrandom(&conn->cookie, sizeof(conn->cookie), 0) !=
+	    sizeof(conn->cookie)) {
+		free(conn);
+		return vbn_fail(-EIO, "ucx: no random bytes");
+	}
+	ours->len = OFFER_BYTES;
 	memcpy(ours->data, &conn->id, sizeof(conn->id));
+	memcpy(ours->data + sizeof(conn->id), &conn->cookie,
+	       sizeof(conn->cookie));
 	*out = conn;
 	return 0;
 }
 
 static int set_peer(struct ucx_conn *conn, const struct blob *blob)
 {
-	if (blob->len != sizeof(conn->peer_id))
+	if (blob->len != OFFER_BYTES)
 		return vbn_fail(-EPROTO, "ucx: a malformed offer or answer");
 	memcpy(&conn->peer_id, blob->data, sizeof(conn->peer_id));
+	memcpy(&conn->peer_cookie, blob->data + sizeof(conn->peer_id),
+	       sizeof(conn->peer_cookie));
 	return 0;
 }
 

@@ -91,6 +91,7 @@ static bool give(struct ucx_conn *conn, struct flight *f,
 	send->flight = f;
 	send->data = data;
 	send->header = *header;
+	send->header.cookie = conn->peer_cookie;
 	send->header.conn = conn->peer_id;
 	send->header.seq = conn->tx_seq++;
 	if (f)

@@ -104,7 +104,8 @@ static int job_open(struct vbn_job *job, void **pjob,
 	pthread_rwlock_init(&uj->regions_lock, NULL);
 	*caps = (struct provider_caps){.max_piece = UCX_PIECE_MAX,
 				       .max_message = UCX_MESSAGE_MAX,
-				       .credits = UCX_CREDITS};
+				       .credits = UCX_CREDITS,
+				       .any_local = true};
 	*pjob = uj;
 	return 0;
 }
@@ -202,7 +203,7 @@ static int check(const struct ucx_job *uj, const struct am_request *request,
 	offset = request->address - region->base;
 	if (offset > region->len || len > region->len - offset)
 		return -EKEYREJECTED;
-	return region->access & access ? 0 : -EACCES;
+	return (region->access & access) ? 0 : -EACCES;
 }
 
 int ucx_region_write(struct ucx_job *uj, const struct am_request *request,

@@ -28,6 +28,7 @@
 #define UCX_MESSAGE_MAX	 4096
 #define UCX_PIECE_MAX	 ((size_t)1 << 30)
 #define UCX_FRAGMENT	 ((size_t)32 << 10)
+#define UCX_SMALL	 256
 #define UCX_FLIGHTS	 1024 /* operations in flight per connection */
 #define UCX_WINDOW	 64   /* fragments under way per connection */
 #define UCX_AM_ID	 1
@@ -93,7 +94,12 @@ struct am_request {
 };
 
 struct am_header {
-	uint32_t conn; /* the receiver's id of the connection */
+	/*
+	 * The receiver's secret and id of the connection. UCX authenticates
+	 * nobody; the secret came by the job's control plane.
+	 */
+	uint64_t cookie;
+	uint32_t conn;
 	uint32_t kind;
 	uint32_t seq; /* counts the active messages of a direction */
 	uint32_t imm; /* notify: value; DONE: count; REFUSED: errno */
@@ -113,7 +119,8 @@ struct list {
 struct am_data {
 	struct am_data *next;
 	struct am_header header;
-	size_t len, room;
+	size_t len;
+	bool small;
 	uint8_t bytes[];
 };
 
@@ -164,7 +171,7 @@ struct ucx_worker {
 	struct list to_answer;
 	size_t ndone;
 	int fin_budget_ms; /* for waiting on peers that do not progress */
-	struct am_data *free_data;
+	struct am_data *free_data, *free_small;
 	struct am_data *arrived, **arrived_tail;
 	struct am_data *strays; /* for connections not attached yet */
 	void **chunks;		/* of flights and sends */
@@ -178,6 +185,7 @@ struct ucx_conn {
 	struct vbn_ep *ep; /* NULL until attached */
 	ucp_ep_h ucp_ep;
 	struct blob address; /* the peer worker's */
+	uint64_t cookie, peer_cookie;
 	uint32_t id, peer_id;
 	bool closing, fin_acked, pumping;
 	bool no_failures;    /* UCX will not say when the peer dies */

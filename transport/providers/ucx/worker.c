@@ -138,22 +138,30 @@ void ucx_send_put(struct ucx_worker *worker, struct send *send)
 
 struct am_data *ucx_data_get(struct ucx_worker *worker, size_t len)
 {
-	struct am_data *data = worker->free_data;
+	bool small = len <= UCX_SMALL;
+	struct am_data **list =
+		small ? &worker->free_small : &worker->free_data;
+	struct am_data *data = *list;
 
 	if (data) {
-		worker->free_data = data->next;
+		*list = data->next;
 		return data;
 	}
-	data = malloc(sizeof(*data) + UCX_FRAGMENT);
+	if (len > UCX_FRAGMENT)
+		return NULL;
+	data = malloc(sizeof(*data) + (small ? UCX_SMALL : UCX_FRAGMENT));
 	if (data)
-		data->room = UCX_FRAGMENT;
-	return data && len <= data->room ? data : NULL;
+		data->small = small;
+	return data;
 }
 
 void ucx_data_put(struct ucx_worker *worker, struct am_data *data)
 {
-	data->next = worker->free_data;
-	worker->free_data = data;
+	struct am_data **list =
+		data->small ? &worker->free_small : &worker->free_data;
+
+	data->next = *list;
+	*list = data;
 }
 
 /* ---- arrivals ---- */
@@ -408,6 +416,7 @@ void ucx_ctx_close(void *pctx)
 	free_blocks(worker->arrived);
 	free_blocks(worker->strays);
 	free_blocks(worker->free_data);
+	free_blocks(worker->free_small);
 	for (struct list *p = worker->orphans.next; p != &worker->orphans;
 	     p = p->next)
 		free(((struct send *)p)->data);
