@@ -41,6 +41,8 @@ struct raw {
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	struct ibv_port_attr port_attr;
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
 	uint8_t port;
 	int gid_index;
 	uint8_t *local; /* then the target, in one block */
@@ -351,27 +353,28 @@ void raw_close(struct raw *raw)
 
 /* ---- exchange ---- */
 
-static int post_write(struct raw *raw, size_t size, bool immediate)
+/* The one work request, posted again and again, as perftest does. */
+static void prepare(struct raw *raw, size_t size, bool immediate)
 {
-	struct ibv_sge sge = {.addr = (uintptr_t)raw->local,
-			      .length = (uint32_t)size,
-			      .lkey = raw->mr->lkey};
-	struct ibv_send_wr
-		wr =
-			{
-				.wr_id = 2,
-				.sg_list = &sge,
-				.num_sge = 1,
-				.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM
-						    : IBV_WR_RDMA_WRITE,
-				.send_flags = size <= raw->inline_max
-						      ? IBV_SEND_INLINE
-						      : 0,
-				.wr.rdma = {.remote_addr = raw->theirs.target,
-					    .rkey = raw->theirs.rkey},
-			},
-		*bad;
-	int rc = ibv_post_send(raw->qp, &wr, &bad);
+	raw->sge = (struct ibv_sge){.addr = (uintptr_t)raw->local,
+				    .length = (uint32_t)size,
+				    .lkey = raw->mr->lkey};
+	raw->wr = (struct ibv_send_wr){
+		.wr_id = 2,
+		.sg_list = &raw->sge,
+		.num_sge = 1,
+		.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM
+				    : IBV_WR_RDMA_WRITE,
+		.send_flags = size <= raw->inline_max ? IBV_SEND_INLINE : 0,
+		.wr.rdma = {.remote_addr = raw->theirs.target,
+			    .rkey = raw->theirs.rkey},
+	};
+}
+
+static int post_write(struct raw *raw)
+{
+	struct ibv_send_wr *bad;
+	int rc = ibv_post_send(raw->qp, &raw->wr, &bad);
 
 	return rc ? perf_fail(-rc, "raw: ibv_post_send: %s", strerror(rc)) : 0;
 }
@@ -448,6 +451,7 @@ int raw_ping_pong(struct raw *raw, size_t size, size_t n, bool immediate,
 	double last = perf_now();
 	int rc = 0;
 
+	prepare(raw, size, immediate);
 	for (size_t i = 0; i < n && rc == 0; i++) {
 		double t;
 
@@ -456,7 +460,7 @@ int raw_ping_pong(struct raw *raw, size_t size, size_t n, bool immediate,
 			rc = await_write(raw, size, immediate, raw->value);
 		raw->local[size - 1] = immediate ? 0 : raw->value;
 		if (rc == 0)
-			rc = post_write(raw, size, immediate);
+			rc = post_write(raw);
 		if (rc == 0)
 			rc = completion(raw, raw->send_cq);
 		if (rc == 0 && raw->p->rank == 0)
@@ -477,10 +481,11 @@ int raw_stream(struct raw *raw, size_t size, size_t n, double *posted,
 
 	if (raw->p->rank != 0)
 		return 0;
+	prepare(raw, size, false);
 	while (done < n && rc == 0) {
 		while (sent < n && sent - done < DEPTH && rc == 0) {
 			posted[sent++] = perf_now();
-			rc = post_write(raw, size, false);
+			rc = post_write(raw);
 		}
 		if (rc == 0)
 			rc = completion(raw, raw->send_cq);

@@ -59,9 +59,9 @@ static void on_reply(struct control *c, struct wire_reader *reader)
 	int status;
 
 	pthread_mutex_lock(&c->lock);
-	TAILQ_FOREACH(r, control_bucket(c, id), link)
-	if (r->id == id)
-		break;
+	r = TAILQ_FIRST(control_bucket(c, id));
+	while (r && r->id != id)
+		r = TAILQ_NEXT(r, link);
 	if (!r) { /* cancelled meanwhile */
 		pthread_mutex_unlock(&c->lock);
 		return;

@@ -302,15 +302,13 @@ static void listen_watch(struct store *s, bool on)
 /* Make the oldest connection that has not proved itself give way. */
 static void evict(struct store *s)
 {
-	struct peer *p;
+	struct peer *p = TAILQ_FIRST(&s->pending);
 
-	TAILQ_FOREACH(p, &s->pending, link)
-	{
-		if (p->state == PEER_JOINING)
-			continue;
+	while (p && p->state == PEER_JOINING)
+		p = TAILQ_NEXT(p, link);
+	if (p) {
 		s->strangers++;
 		peer_doom(s, p);
-		return;
 	}
 }
 

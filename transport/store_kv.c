@@ -113,8 +113,9 @@ static struct entry *find_or_add(struct kv *kv, const char *key, size_t key_len)
 	if (kv->count > kv->mask)
 		grow(kv);
 	at = find(kv, key, key_len);
-	if (*at)
-		return *at;
+	e = *at;
+	if (e)
+		return e;
 	e = calloc(1, sizeof(*e) + key_len);
 	if (!e)
 		return NULL;
