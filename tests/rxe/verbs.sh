@@ -40,7 +40,7 @@ parts=$*
 part conformance 900 tests/conformance/run.sh verbs
 part provider 300 tests/rxe/provider.sh build
 part provider-asan 400 tests/rxe/provider.sh build-asan
-part collectives 300 tests/multi/coll.sh verbs
+part collectives 500 tests/multi/coll.sh verbs --ranks "2 3"
 part train 300 tests/rxe/train.sh
 part kill 300 tests/fault/train.sh verbs --ranks "0 3"
 part perf 300 build/bin/verbena-run -n 2 --provider verbs \
