@@ -86,8 +86,11 @@ static bool set_gone(struct control *c, int rank, bool died)
 
 	if (atomic_load(&c->gone[rank]) != PRESENT)
 		return false;
-	/* Who sees a rank dead sees a first one, too. */
-	if (died && (first < 0 || rank < first))
+	/*
+	 * The first, as others may die of it. Stored before: who sees a rank
+	 * dead sees a first one, too.
+	 */
+	if (died && first < 0)
 		atomic_store(&c->first_dead, rank);
 	atomic_store(&c->gone[rank], died ? DIED : LEFT);
 	return true;
