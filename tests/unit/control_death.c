@@ -18,6 +18,11 @@
 
 static struct cluster cl;
 
+static int number(const char *text)
+{
+	return (int)strtol(text, NULL, 10);
+}
+
 static const char self[] = "/proc/self/exe";
 
 /* Another process as rank @rank; "fork": it leaves a child behind. */
@@ -47,10 +52,10 @@ static pid_t start_child(const char *mode, int rank, int *out)
 
 static int child(char **argv)
 {
-	struct control_options o = {.rank = atoi(argv[3]),
-				    .nranks = atoi(argv[4]),
+	struct control_options o = {.rank = number(argv[3]),
+				    .nranks = number(argv[4]),
 				    .host = "127.0.0.1",
-				    .port = (uint16_t)atoi(argv[2]),
+				    .port = (uint16_t)number(argv[2]),
 				    .secret = "correct horse",
 				    .listen_fd = -1,
 				    .timeout_ms = 10000};
@@ -80,7 +85,7 @@ static int read_pid(int fd)
 	if (read(fd, text, sizeof(text) - 1) < 0)
 		perror("read");
 	close(fd);
-	return atoi(text);
+	return number(text);
 }
 
 static void died_heard(int rank, int survivors)
