@@ -273,15 +273,30 @@ int link_send(struct link *link, uint64_t i, size_t len)
 		    VALUE(link->kind, 0, i));
 }
 
-int link_drain(struct link *link)
+static int link_drain(struct link *link)
 {
 	for (uint64_t b = 0; b < LINK_SENDS; b++) {
 		int err = wait_for(link, is_sent, b, "send completed by");
 
+		if (!err)
+			err = op_error(link, &link->ops[b]);
 		if (err)
 			return err;
 	}
 	return wait_for(link, is_released, 0, "release taken by");
+}
+
+int net_drain(struct net *net)
+{
+	int err = 0;
+
+	for (int i = 0; i < 2 * LINK_KINDS && !err; i++) {
+		struct link *link = &net->links[i / LINK_KINDS][i % LINK_KINDS];
+
+		if (link->peer >= 0)
+			err = link_drain(link);
+	}
+	return err;
 }
 
 /* ---- setting up ---- */

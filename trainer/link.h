@@ -53,8 +53,11 @@ int link_release(struct link *link, uint64_t i);
 int link_buffer(struct link *link, uint64_t i, void **data);
 /* Send item @i, the first @len bytes of its buffer; waits for a free slot. */
 int link_send(struct link *link, uint64_t i, size_t len);
-/* Wait until all that was sent has left its buffers. */
-int link_drain(struct link *link);
+/*
+ * Wait until all that was sent has left its buffers. To be called before a
+ * rank stops to progress its context: a put may need that to get on (ucx).
+ */
+int net_drain(struct net *net);
 
 /*
  * Progress until done(arg) is true. 0; -ECONNRESET: a rank died; -ETIMEDOUT.

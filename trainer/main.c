@@ -78,7 +78,8 @@ static void print_setup(const struct trainer *t)
 }
 
 /* The bubble by the schedule, over the total time, beside what was seen. */
-static void print_bubble(const struct trainer *t, double training_s)
+static void print_bubble(const struct trainer *t, double training_s,
+			 double waited_ms, double compute_ms)
 {
 	int p = t->o->stages, m = t->o->micro_batches;
 
@@ -86,14 +87,13 @@ static void print_bubble(const struct trainer *t, double training_s)
 		return;
 	printf("bubble: %.1f %% of the time by the schedule, rank 0 waited "
 	       "%.1f %% on %s (computed %.1f s of %.1f s)\n",
-	       100.0 * (p - 1) / (m + p - 1),
-	       net_waited_ms(t->net) / training_s / 10, net_provider(t->net),
-	       t->compute_ms / 1e3, training_s);
+	       100.0 * (p - 1) / (m + p - 1), waited_ms / training_s / 10,
+	       net_provider(t->net), compute_ms / 1e3, training_s);
 }
 
 static int run(struct trainer *t)
 {
-	double begin = now_s(), training_s;
+	double begin = now_s(), training_s, waited_ms, compute_ms;
 	int err = 0;
 
 	if (t->rank == 0)
@@ -101,10 +101,14 @@ static int run(struct trainer *t)
 	for (uint64_t step = 1; !err && step <= t->o->steps; step++)
 		err = train_step(t, step);
 	training_s = now_s() - begin;
+	waited_ms = t->net ? net_waited_ms(t->net) : 0;
+	compute_ms = t->compute_ms;
 	if (!err)
 		err = finish(t);
 	if (!err && t->rank == 0)
-		print_bubble(t, training_s);
+		print_bubble(t, training_s, waited_ms, compute_ms);
+	if (!err && t->net)
+		err = net_drain(t->net);
 	if (err)
 		return err;
 	err = vbn_job_fence(t->job, t->o->timeout_ms);

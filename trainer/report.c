@@ -62,11 +62,12 @@ static bool is_evaluated(const struct train_options *o, uint64_t step)
 
 static void write_metrics(struct report *r, uint64_t step, const double *val)
 {
-	cJSON *line = cJSON_CreateObject();
+	cJSON *line;
 	char *text;
 
 	if (!r->metrics)
 		return;
+	line = cJSON_CreateObject();
 	cJSON_AddNumberToObject(line, "step", (double)step);
 	cJSON_AddNumberToObject(line, "loss", r->loss);
 	cJSON_AddNumberToObject(line, "tokens_per_s", r->tokens_per_s);
@@ -209,6 +210,8 @@ void report_close(struct trainer *t)
 
 	if (!r)
 		return;
+	if (t->rank == 0)
+		vbn_message_handler(t->ctx, VBN_CHANNEL_TRAINER, NULL, NULL);
 	if (r->metrics)
 		fclose(r->metrics);
 	free(r);

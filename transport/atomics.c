@@ -88,7 +88,7 @@ void atomic_deliver(struct vbn_ep *ep, const struct message_header *header,
 					  .u32 = (uint32_t)-err};
 	memcpy(&answer->u64[0], data, sizeof(uint64_t));
 	answer->u64[1] = before;
-	ep_return_credit(ep);
+	ep_return_credit(ep, ep->generation);
 	ep_want_pump(ep);
 }
 

@@ -481,6 +481,22 @@ static void on_close(struct connect *c)
 	ctx_post_event(ctx, event);
 }
 
+/* Our context has closed while the connection was made. */
+static void too_late(struct vbn_job *job, const struct incoming *in,
+		     unsigned type)
+{
+	struct connect c = {.job = job,
+			    .index = in->to,
+			    .rank = in->from_rank,
+			    .peer = in->from,
+			    .generation = in->generation};
+
+	if (type == ANSWER)
+		refuse(job, in, "the peer's context is closed");
+	else if (type == READY)
+		send_to(&c, CLOSE, NULL, NULL);
+}
+
 void connect_message(void *arg, int from, unsigned type, const void *data,
 		     size_t len)
 {
@@ -505,6 +521,8 @@ void connect_message(void *arg, int from, unsigned type, const void *data,
 			return refuse(job, &in, "the peer's context is closed");
 		return type == ASK ? on_ask(job, &in) : on_offer(job, &in);
 	}
+	if (!find_ctx(job, in.to))
+		return too_late(job, &in, type);
 	c = find(job, in.to, from, in.from);
 	if (!c || (c->generation != in.generation && type != REFUSE))
 		return; /* of another connection */
@@ -529,8 +547,10 @@ void connect_gone(struct vbn_job *job, int rank)
 		next = c->next;
 		if (c->rank != rank)
 			continue;
-		if (c->state != IDLE)
+		if (c->state != IDLE) {
+			reset(c, -ECONNRESET);
 			post(c, EVENT_FAILED, -ECONNRESET, "the rank is gone");
+		}
 		drop(c, -ECONNRESET);
 	}
 }

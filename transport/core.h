@@ -22,6 +22,8 @@
 #define INTERNAL_KEY   "\001" /* what the library's own store keys begin with */
 #define CTX_MAX	       256    /* contexts a rank may open in a job's life */
 #define REGION_MAX     65536  /* registrations open to peers at once */
+#define REGION_CHUNK   256
+#define REGION_CHUNKS  (REGION_MAX / REGION_CHUNK)
 #define STAGE_BYTES    ((size_t)256 << 10)
 #define PIECES	       32 /* pieces of split or staged operations in flight */
 #define FETCHES	       16 /* large receives in flight */
@@ -53,6 +55,7 @@ struct job_provider {
 /* A peer's region, as it was announced; immutable once READY or FAILED. */
 struct import {
 	_Atomic int state; /* -EINPROGRESS, 0 ready, -errno */
+	_Atomic int refs;
 	int rank;
 	uint32_t region, generation;
 	enum provider_id provider;
@@ -60,15 +63,6 @@ struct import {
 	struct blob announce;
 	void *handle; /* of region_import, or NULL */
 	struct vbn_job *job;
-	struct import *older; /* generation before, kept until job close */
-};
-
-struct import_chunk {
-	_Atomic(struct import *) slots[256];
-};
-
-struct peer {
-	_Atomic(struct import_chunk *) chunks[REGION_MAX / 256];
 };
 
 struct vbn_job {
@@ -79,14 +73,15 @@ struct vbn_job {
 	struct job_provider providers[PROVIDERS];
 	struct memmap *map;
 	_Atomic int open_objects;
-	_Atomic unsigned deaths; /* grows with each rank that is gone */
+	_Atomic unsigned deaths;  /* grows with each rank that is gone */
+	_Atomic unsigned imports; /* grows with each look-up that is over */
 
 	pthread_mutex_t lock;
 	struct vbn_ctx *ctxs[CTX_MAX]; /* by index; NULL once closed */
 	int nctxs;		       /* opened so far */
 	uint32_t *generations;	       /* by region; odd: in use */
 	uint32_t region_hint;
-	_Atomic(struct peer *) *peers; /* by rank, made at first use */
+	struct import ****peers; /* [rank][chunk][region], made at first use */
 	pthread_mutex_t staging_lock;
 	struct vbn_pool *staging; /* made at first use */
 	struct connect *connects; /* control thread's */
@@ -109,6 +104,7 @@ struct ep_event {
 struct parked {
 	struct parked *next;
 	struct vbn_ep *ep;
+	uint64_t generation; /* of the connection it came by */
 	unsigned channel;
 	bool is_message;
 	uint32_t value;
@@ -130,7 +126,7 @@ struct piece {
 /* The fetching of one large send by its receiver. */
 struct fetch {
 	struct vbn_op op;
-	enum { FETCH_POST, FETCH_GETTING, FETCH_OWED } state;
+	enum { FETCH_POST, FETCH_GETTING, FETCH_OWED, FETCH_LOST } state;
 	struct vbn_op *recv; /* NULL once completed */
 	struct vbn_ep *ep;
 	void *buf;
@@ -172,7 +168,9 @@ struct vbn_ctx {
 	struct fetch fetches[FETCHES], *free_fetches;
 	struct vbn_ep *pumping; /* endpoints with a pump or owed messages */
 	int wake_fd, epoll_fd;
-	unsigned deaths_seen;
+	unsigned deaths_seen, imports_seen;
+	uint64_t happened;	/* callbacks run, endpoints changed */
+	uint64_t gone_since_ms; /* 0: nothing to check */
 	int leaving; /* endpoints whose peer has left, not failed yet */
 	struct vbn_counters counters;
 	struct vbn_ctx_hook *hooks; /* to run when it closes */
@@ -187,6 +185,7 @@ struct vbn_ctx {
 struct ep_key {
 	uint32_t generation; /* 0: empty */
 	uint64_t base, length;
+	struct import *import;
 	void *key;
 };
 
@@ -206,6 +205,7 @@ struct pump {
 struct unexpected {
 	struct unexpected *next;
 	bool rendezvous;
+	uint64_t generation; /* of the connection it came by */
 	uint64_t cookie;
 	size_t len;
 	uint8_t data[];
@@ -263,7 +263,8 @@ void ep_check_gone(struct vbn_ctx *ctx);
 void ep_fail(struct vbn_ep *ep, int status, const char *why);
 void ep_shutdown(struct vbn_ep *ep, int status);
 void ep_want_pump(struct vbn_ep *ep);
-void ep_return_credit(struct vbn_ep *ep);
+void ep_return_credit(struct vbn_ep *ep, uint64_t generation);
+void ep_drop_key(struct vbn_ep *ep, void *conn, struct ep_key *key);
 int ep_usable(struct vbn_ep *ep); /* 0, -EAGAIN, why it failed */
 
 /* ops.c, pump.c [ctx] */
@@ -293,14 +294,19 @@ bool atomic_run(struct vbn_ep *ep); /* true: nothing owed */
 void atomic_fail(struct vbn_ep *ep, int status);
 
 /* deliver.c [ctx] */
+bool parked_ready(const struct vbn_ctx *ctx);
 void parked_deliver(struct vbn_ctx *ctx);
 void parked_free(struct vbn_ctx *ctx);
 void deliver_user(struct vbn_ep *ep, unsigned channel, const void *data,
 		  size_t len);
 
-/* region.c: [any] find or request a peer's region; 0, -EAGAIN, -errno */
+/*
+ * region.c [any]: find or request a peer's region; 0, -EAGAIN, -errno. What is
+ * found is counted for the caller, until import_put().
+ */
 int region_find(struct vbn_job *job, int rank, enum provider_id provider,
 		const struct vbn_rkey *rkey, struct import **import);
+void import_put(struct import *import); /* NULL: nothing */
 void region_free_all(struct vbn_job *job);
 
 /* address.c */

@@ -220,6 +220,7 @@ static void drain_inbox(struct vbn_ctx *ctx)
 	pthread_mutex_unlock(&ctx->inbox_lock);
 	for (; event; event = next) {
 		next = event->next;
+		ctx->happened++;
 		ep_handle_event(ctx, event);
 		free(event);
 	}
@@ -271,10 +272,18 @@ static void run_pumps(struct vbn_ctx *ctx)
 
 int vbn_progress(struct vbn_ctx *ctx)
 {
+	uint64_t before = ctx->happened;
+	unsigned imports;
 	int events = 0;
 
 	if (ctx->in_progress)
 		return 0;
+	imports =
+		atomic_load_explicit(&ctx->job->imports, memory_order_acquire);
+	if (imports != ctx->imports_seen) {
+		ctx->imports_seen = imports;
+		ctx->happened++;
+	}
 	ctx->in_progress = true;
 	memmap_quiescent(ctx->reader);
 	drain_inbox(ctx);
@@ -291,13 +300,20 @@ int vbn_progress(struct vbn_ctx *ctx)
 	if (ctx->pumping)
 		run_pumps(ctx);
 	/* Last: what the dead have sent before is delivered first. */
-	if (!events &&
-	    (ctx->leaving ||
-	     ctx->deaths_seen != atomic_load_explicit(&ctx->job->deaths,
-						      memory_order_acquire)))
-		ep_check_gone(ctx);
+	if (ctx->leaving ||
+	    ctx->deaths_seen != atomic_load_explicit(&ctx->job->deaths,
+						     memory_order_acquire)) {
+		if (!ctx->gone_since_ms)
+			ctx->gone_since_ms = now_ms();
+		/* Not put off for ever by a context that is never quiet. */
+		if (!events ||
+		    now_ms() - ctx->gone_since_ms >= LEAVE_GRACE_MS) {
+			ctx->gone_since_ms = 0;
+			ep_check_gone(ctx);
+		}
+	}
 	ctx->in_progress = false;
-	return events;
+	return events ? events : ctx->happened != before;
 }
 
 int vbn_ctx_fd(struct vbn_ctx *ctx)
@@ -305,7 +321,7 @@ int vbn_ctx_fd(struct vbn_ctx *ctx)
 	return ctx->epoll_fd;
 }
 
-int vbn_ctx_arm(struct vbn_ctx *ctx)
+static int arm(struct vbn_ctx *ctx)
 {
 	uint64_t count;
 
@@ -323,9 +339,18 @@ int vbn_ctx_arm(struct vbn_ctx *ctx)
 		}
 	}
 	if (ctx->deferred.head || atomic_load(&ctx->inbox_full) ||
+	    ctx->imports_seen != atomic_load(&ctx->job->imports) ||
 	    ctx->deaths_seen != atomic_load(&ctx->job->deaths))
 		return -EAGAIN;
 	return 0;
+}
+
+/* A caller that sleeps by itself knows nothing of sleep_limit(). */
+int vbn_ctx_arm(struct vbn_ctx *ctx)
+{
+	if (ctx->pumping || ctx->leaving || parked_ready(ctx))
+		return -EAGAIN;
+	return arm(ctx);
 }
 
 /* What needs a look again though nothing will signal it. */
@@ -339,7 +364,7 @@ static int sleep_until(struct vbn_ctx *ctx, uint64_t deadline)
 	struct pollfd pfd = {.fd = ctx->epoll_fd, .events = POLLIN};
 	int limit = sleep_limit(ctx);
 	int timeout = -1;
-	int err = vbn_ctx_arm(ctx);
+	int err = arm(ctx);
 
 	if (err)
 		return err == -EAGAIN ? 0 : err;
@@ -367,6 +392,8 @@ static uint64_t deadline_of(int timeout_ms)
 static bool wait_event(struct vbn_ctx *ctx, const int *status,
 		       uint64_t deadline)
 {
+	unsigned rounds = 0;
+
 	for (int polls = 0;; polls++) {
 		int events = vbn_progress(ctx);
 
@@ -374,10 +401,12 @@ static bool wait_event(struct vbn_ctx *ctx, const int *status,
 			return true;
 		if (events > 0)
 			polls = 0;
-		if (polls < SPIN_POLLS)
+		if (polls < SPIN_POLLS && ++rounds % SPIN_POLLS)
 			continue;
 		if (deadline != UINT64_MAX && now_ms() >= deadline)
 			return false;
+		if (polls < SPIN_POLLS)
+			continue;
 		if (polls < SPIN_POLLS + YIELD_POLLS)
 			sched_yield();
 		else if (sleep_until(ctx, deadline))
@@ -387,6 +416,8 @@ static bool wait_event(struct vbn_ctx *ctx, const int *status,
 
 int vbn_ctx_wait(struct vbn_ctx *ctx, int timeout_ms)
 {
+	if (ctx->in_progress)
+		return 0; /* in a callback nothing can be progressed */
 	return wait_event(ctx, NULL, deadline_of(timeout_ms)) ? 1 : 0;
 }
 

@@ -13,6 +13,7 @@ void core_complete(struct vbn_ctx *ctx, struct vbn_op *op, int status)
 {
 	if (status)
 		ctx->counters.errors++;
+	ctx->happened++;
 	op->status = status;
 	if (op->done)
 		op->done(op);
@@ -31,16 +32,17 @@ static bool has_handler(const struct vbn_ctx *ctx, unsigned channel,
 		       : ctx->channels[channel].notify != NULL;
 }
 
-static void call(struct vbn_ep *ep, unsigned channel, bool is_message,
-		 uint32_t value, const void *data, size_t len)
+static void call(struct vbn_ep *ep, uint64_t generation, unsigned channel,
+		 bool is_message, uint32_t value, const void *data, size_t len)
 {
 	const struct channel *ch = &ep->ctx->channels[channel];
 
+	ep->ctx->happened++;
 	if (is_message)
 		ch->message(ch->message_arg, ep, data, len);
 	else
 		ch->notify(ch->notify_arg, ep, value);
-	ep_return_credit(ep);
+	ep_return_credit(ep, generation);
 }
 
 static void park(struct vbn_ep *ep, unsigned channel, bool is_message,
@@ -54,6 +56,7 @@ static void park(struct vbn_ep *ep, unsigned channel, bool is_message,
 		return;
 	}
 	*parked = (struct parked){.ep = ep,
+				  .generation = ep->generation,
 				  .channel = channel,
 				  .is_message = is_message,
 				  .value = value,
@@ -67,12 +70,24 @@ static void park(struct vbn_ep *ep, unsigned channel, bool is_message,
 static void deliver(struct vbn_ep *ep, unsigned channel, bool is_message,
 		    uint32_t value, const void *data, size_t len)
 {
+	void *conn = ep->conn;
+
 	if (ep->ctx->parked)
 		parked_deliver(ep->ctx); /* the older first */
+	if (ep->conn != conn)
+		return; /* closed by a handler: @data is gone */
 	if (has_handler(ep->ctx, channel, is_message))
-		call(ep, channel, is_message, value, data, len);
+		call(ep, ep->generation, channel, is_message, value, data, len);
 	else
 		park(ep, channel, is_message, value, data, len);
+}
+
+bool parked_ready(const struct vbn_ctx *ctx)
+{
+	for (struct parked *p = ctx->parked; p; p = p->next)
+		if (has_handler(ctx, p->channel, p->is_message))
+			return true;
+	return false;
 }
 
 void parked_deliver(struct vbn_ctx *ctx)
@@ -89,8 +104,9 @@ void parked_deliver(struct vbn_ctx *ctx)
 		*link = parked->next;
 		if (!*link)
 			ctx->parked_tail = link;
-		call(parked->ep, parked->channel, parked->is_message,
-		     parked->value, parked->data, parked->len);
+		call(parked->ep, parked->generation, parked->channel,
+		     parked->is_message, parked->value, parked->data,
+		     parked->len);
 		free(parked);
 	}
 }
@@ -104,6 +120,11 @@ void parked_free(struct vbn_ctx *ctx)
 		ctx->parked = next;
 	}
 	ctx->parked_tail = &ctx->parked;
+}
+
+void core_credit_back(struct vbn_ep *ep)
+{
+	ep->tx_credits++;
 }
 
 void core_notify(struct vbn_ep *ep, uint32_t imm)

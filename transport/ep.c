@@ -116,6 +116,16 @@ int vbn_ep_open(struct vbn_ep **out, struct vbn_ctx *ctx, int rank, int index)
 	return 0;
 }
 
+void ep_drop_key(struct vbn_ep *ep, void *conn, struct ep_key *key)
+{
+	if (!key->generation)
+		return;
+	if (ep->ops->key_release)
+		ep->ops->key_release(conn, key->key);
+	import_put(key->import);
+	*key = (struct ep_key){0};
+}
+
 /* Completes all that the endpoint holds; afterwards it holds nothing. */
 void ep_shutdown(struct vbn_ep *ep, int status)
 {
@@ -130,13 +140,8 @@ void ep_shutdown(struct vbn_ep *ep, int status)
 		ep->ctx->leaving--;
 	}
 	if (conn) {
-		if (ep->ops->key_release)
-			for (uint32_t i = 0; i < ep->nkeys; i++)
-				if (ep->keys[i].generation)
-					ep->ops->key_release(conn,
-							     ep->keys[i].key);
-		if (ep->keys)
-			memset(ep->keys, 0, ep->nkeys * sizeof(*ep->keys));
+		for (uint32_t i = 0; i < ep->nkeys; i++)
+			ep_drop_key(ep, conn, &ep->keys[i]);
 		ep->ops->conn_close(conn, status);
 	}
 	pump_fail(ep, status);
@@ -173,6 +178,8 @@ void core_failed(struct vbn_ep *ep, int status, const char *why)
 	vbn_log(VBN_WARN, "rank %d: connection to rank %d (%s): %s",
 		ep->ctx->job->rank, ep->rank, ep->ops ? ep->ops->name : "none",
 		why);
+	if (ep->conn) /* it may have noticed nothing */
+		connect_closed(ep->ctx, ep->rank, ep->index, ep->generation);
 	ep_fail(ep, status, why);
 }
 
@@ -197,6 +204,11 @@ static void connected(struct vbn_ctx *ctx, struct vbn_ep *ep,
 	err = ep->ops->conn_attach(ep->conn, ep);
 	if (err)
 		core_failed(ep, err, vbn_error());
+	/* A death that was noticed before this connection is looked at again.
+	 */
+	if (control_rank_gone(ctx->job->control, ep->rank) ||
+	    control_rank_dead(ctx->job->control, 0))
+		ctx->deaths_seen--;
 }
 
 /* It fails after a grace: what the peer sent before may be under way. */
@@ -213,9 +225,12 @@ void ep_handle_event(struct vbn_ctx *ctx, struct ep_event *event)
 	struct vbn_ep *ep = ep_get(ctx, event->rank, event->index);
 
 	if (!ep || (ctx->closing && event->kind == EVENT_CONNECTED)) {
-		if (event->conn)
+		if (event->conn) {
 			ctx->job->providers[event->provider].ops->conn_close(
 				event->conn, -ECANCELED);
+			connect_closed(ctx, event->rank, event->index,
+				       event->generation);
+		}
 		return;
 	}
 	switch (event->kind) {
@@ -340,14 +355,19 @@ void ep_want_pump(struct vbn_ep *ep)
 }
 
 /* A notify or message was consumed: return credits half a window a time. */
-void ep_return_credit(struct vbn_ep *ep)
+void ep_return_credit(struct vbn_ep *ep, uint64_t generation)
 {
+	if (generation != ep->generation)
+		return; /* came by an older connection, which is gone */
 	if (++ep->rx_consumed >= ep->credits / 2)
 		ep_want_pump(ep);
 }
 
 int vbn_ep_status(const struct vbn_ep *ep)
 {
+	if (!ep->idle && ep->status == -EINPROGRESS &&
+	    now_ms() >= ep->connect_deadline_ms)
+		return -ETIMEDOUT;
 	return ep->idle ? -ECONNRESET : ep->status;
 }
 

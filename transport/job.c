@@ -110,12 +110,13 @@ int job_provider_index(const struct vbn_job *job, const char *name)
 
 /*
  * Two ranks share a host when they share its boot, its network namespace (the
- * abstract socket that hands out memory lives there) and its user.
+ * abstract socket that hands out memory lives there), its process namespace
+ * and its user.
  */
 static uint64_t make_host_id(void)
 {
 	char text[160] = "";
-	struct stat st = {0};
+	struct stat st = {0}, pid = {0};
 	uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
 	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 	size_t n;
@@ -127,11 +128,15 @@ static uint64_t make_host_id(void)
 	}
 	if (stat("/proc/self/ns/net", &st) < 0)
 		st.st_ino = 0;
+	/* Heap memory is reached by process number. */
+	if (stat("/proc/self/ns/pid", &pid) < 0)
+		pid.st_ino = 0;
 	n = strlen(text);
 	gethostname(text + n, 64);
 	n = strlen(text);
-	snprintf(text + n, sizeof(text) - n, "/%lu/%u",
-		 (unsigned long)st.st_ino, (unsigned)geteuid());
+	snprintf(text + n, sizeof(text) - n, "/%lu/%lu/%u",
+		 (unsigned long)st.st_ino, (unsigned long)pid.st_ino,
+		 (unsigned)geteuid());
 	for (const char *p = text; *p; p++)
 		hash = (hash ^ (unsigned char)*p) * 0x100000001b3u;
 	return hash;

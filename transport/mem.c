@@ -41,6 +41,9 @@ static void give_region(struct vbn_job *job, const struct vbn_mem *mem)
 {
 	pthread_mutex_lock(&job->lock);
 	job->generations[mem->region]++;
+	/* The lowest is taken next: peers then let go of the old one. */
+	if (mem->region < job->region_hint)
+		job->region_hint = mem->region;
 	pthread_mutex_unlock(&job->lock);
 }
 

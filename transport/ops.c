@@ -51,16 +51,16 @@ static int attach_key(struct vbn_ep *ep, const struct vbn_rkey *rkey)
 		struct ep_key *keys =
 			realloc(ep->keys, (size_t)n * sizeof(*keys));
 
-		if (!keys)
+		if (!keys) {
+			import_put(import);
 			return vbn_fail(-ENOMEM, "no memory for keys");
+		}
 		memset(keys + ep->nkeys, 0, (n - ep->nkeys) * sizeof(*keys));
 		ep->keys = keys;
 		ep->nkeys = n;
 	}
 	key = &ep->keys[rkey->region];
-	if (key->generation && ep->ops->key_release)
-		ep->ops->key_release(ep->conn, key->key);
-	key->generation = 0;
+	ep_drop_key(ep, ep->conn, key);
 	handle = import->handle ? import->handle : &import->announce;
 	if (ep->ops->key_attach) {
 		err = ep->ops->key_attach(ep->conn, &import->announce,
@@ -71,6 +71,7 @@ static int attach_key(struct vbn_ep *ep, const struct vbn_rkey *rkey)
 	*key = (struct ep_key){.generation = rkey->generation,
 			       .base = import->base,
 			       .length = import->length,
+			       .import = import,
 			       .key = handle};
 	return 0;
 }

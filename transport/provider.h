@@ -213,6 +213,12 @@ VBN_API void vbn_ctx_wake(struct vbn_ctx *ctx);
 /* [any] The context's wake-up descriptor, to give to peers (shm). */
 VBN_API int vbn_ctx_wake_fd(const struct vbn_ctx *ctx);
 
+/*
+ * [ctx] A put with notify was refused by the target, but the connection lives:
+ * the notify has not been delivered, its credit comes back.
+ */
+VBN_API void core_credit_back(struct vbn_ep *ep);
+
 /* A registration, as providers see it. */
 struct vbn_mem {
 	struct vbn_job *job;

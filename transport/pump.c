@@ -141,6 +141,9 @@ static void pump_stop(struct vbn_ep *ep, int status)
 {
 	struct vbn_op *op = ep->pump.op;
 
+	/* Stopped short: the notify went with no piece. */
+	if (ep->pump.notify && ep->pump.posted < ep->pump.len && ep->conn)
+		core_credit_back(ep);
 	ep->pump.op = NULL;
 	op->priv[4] = 1;
 	if (status)

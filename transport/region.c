@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Peers' regions: a table per peer, filled by the control thread when a
- * region is first named to it. Readers are lock-free: an import is immutable
- * once its state leaves -EINPROGRESS, and is freed with the job only.
+ * region is first named to it. An import is immutable once its state leaves
+ * -EINPROGRESS. It is counted: by the table, by a look-up that is out, by
+ * each endpoint that keeps its key; so the memory of a region that is gone is
+ * let go of once a newer generation has taken its place everywhere.
  */
 #include "core.h"
 #include "wire.h"
@@ -10,36 +12,34 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static _Atomic(struct import *) *region_slot(struct vbn_job *job, int rank,
-					     uint32_t region)
+/* job->lock is held. NULL: no memory. */
+static struct import **region_slot(struct vbn_job *job, int rank,
+				   uint32_t region)
 {
-	struct import_chunk *chunk, *empty_chunk = NULL;
-	struct peer *peer, *empty = NULL;
+	struct import ****peer = &job->peers[rank];
+	struct import **chunk;
 
-	peer = atomic_load_explicit(&job->peers[rank], memory_order_acquire);
-	if (!peer) {
-		peer = calloc(1, sizeof(*peer));
-		if (!peer)
-			return NULL;
-		if (!atomic_compare_exchange_strong(&job->peers[rank], &empty,
-						    peer)) {
-			free(peer);
-			peer = empty;
-		}
-	}
-	chunk = atomic_load_explicit(&peer->chunks[region / 256],
-				     memory_order_acquire);
-	if (!chunk) {
-		chunk = calloc(1, sizeof(*chunk));
-		if (!chunk)
-			return NULL;
-		if (!atomic_compare_exchange_strong(&peer->chunks[region / 256],
-						    &empty_chunk, chunk)) {
-			free(chunk);
-			chunk = empty_chunk;
-		}
-	}
-	return &chunk->slots[region % 256];
+	if (!*peer)
+		*peer = calloc(REGION_CHUNKS, sizeof(**peer));
+	if (!*peer)
+		return NULL;
+	chunk = (*peer)[region / REGION_CHUNK];
+	if (!chunk)
+		chunk = calloc(REGION_CHUNK, sizeof(*chunk));
+	(*peer)[region / REGION_CHUNK] = chunk;
+	return chunk ? &chunk[region % REGION_CHUNK] : NULL;
+}
+
+void import_put(struct import *import)
+{
+	const struct job_provider *p;
+
+	if (!import || atomic_fetch_sub(&import->refs, 1) > 1)
+		return;
+	p = &import->job->providers[import->provider];
+	if (import->handle)
+		p->ops->import_release(p->pjob, import->handle);
+	free(import);
 }
 
 static void import_done(struct import *import, int state)
@@ -47,6 +47,7 @@ static void import_done(struct import *import, int state)
 	struct vbn_job *job = import->job;
 
 	atomic_store_explicit(&import->state, state, memory_order_release);
+	atomic_fetch_add(&job->imports, 1);
 	pthread_mutex_lock(&job->lock);
 	for (int i = 0; i < job->nctxs; i++)
 		if (job->ctxs[i])
@@ -106,31 +107,26 @@ static void looked_up(void *arg, int err, const void *value, size_t len)
 			import->job->rank, import->region, import->rank,
 			vbn_error());
 	import_done(import, err);
+	import_put(import);
 }
 
-static int request(struct vbn_job *job, int rank, enum provider_id provider,
-		   const struct vbn_rkey *rkey, _Atomic(struct import *) *slot,
-		   struct import *older)
+/* Ask the store; counted for the table and for the look-up. */
+static struct import *import_new(struct vbn_job *job, int rank,
+				 enum provider_id provider,
+				 const struct vbn_rkey *rkey)
 {
 	struct import *import = calloc(1, sizeof(*import));
-	char key[64];
 
 	if (!import)
-		return vbn_fail(-ENOMEM, "no memory to import a region");
+		return NULL;
 	import->job = job;
 	import->rank = rank;
 	import->region = rkey->region;
 	import->generation = rkey->generation;
 	import->provider = provider;
-	import->older = older;
+	atomic_init(&import->refs, 2);
 	atomic_init(&import->state, -EINPROGRESS);
-	if (!atomic_compare_exchange_strong(slot, &older, import)) {
-		free(import); /* another context was faster */
-		return -EAGAIN;
-	}
-	snprintf(key, sizeof(key), INTERNAL_KEY "m/%d/%u", rank, rkey->region);
-	control_lookup(job->control, key, false, looked_up, import);
-	return -EAGAIN;
+	return import;
 }
 
 static int rejected(const struct vbn_rkey *rkey, int rank, int state)
@@ -145,64 +141,66 @@ static int rejected(const struct vbn_rkey *rkey, int rank, int state)
 			rank, rkey->region, rkey->generation);
 }
 
+/* What the table says; -ENOENT: it has to be asked for. */
+static int state_of(const struct import *import, const struct vbn_rkey *rkey)
+{
+	int state;
+
+	if (!import)
+		return -ENOENT;
+	state = atomic_load_explicit(&import->state, memory_order_acquire);
+	if (state == -EINPROGRESS)
+		return -EAGAIN;
+	if (import->generation == rkey->generation)
+		return state;
+	/* Older than one that was good: no need to ask again. */
+	if (!state && rkey->generation < import->generation)
+		return -EKEYREJECTED;
+	return -ENOENT;
+}
+
 int region_find(struct vbn_job *job, int rank, enum provider_id provider,
 		const struct vbn_rkey *rkey, struct import **out)
 {
-	_Atomic(struct import *) *slot;
-	struct import *import;
+	struct import **slot, *older = NULL, *asked = NULL;
+	char key[64];
 	int state;
 
 	if (rkey->region >= REGION_MAX || !rkey->generation)
 		return rejected(rkey, rank, -EKEYREJECTED);
+	pthread_mutex_lock(&job->lock);
 	slot = region_slot(job, rank, rkey->region);
-	if (!slot)
-		return vbn_fail(-ENOMEM, "no memory to import a region");
-	import = atomic_load_explicit(slot, memory_order_acquire);
-	if (!import)
-		return request(job, rank, provider, rkey, slot, NULL);
-	state = atomic_load_explicit(&import->state, memory_order_acquire);
-	if (state == -EINPROGRESS)
-		return -EAGAIN;
-	if (import->generation != rkey->generation) {
-		/* Older than one that was good: no need to ask again. */
-		if (!state && rkey->generation < import->generation)
-			return rejected(rkey, rank, -EKEYREJECTED);
-		return request(job, rank, provider, rkey, slot, import);
+	state = slot ? state_of(*slot, rkey) : -ENOMEM;
+	if (!state) {
+		*out = *slot;
+		atomic_fetch_add(&(*slot)->refs, 1);
+	} else if (state == -ENOENT) {
+		asked = import_new(job, rank, provider, rkey);
+		state = asked ? -EAGAIN : -ENOMEM;
+		if (asked) {
+			older = *slot;
+			*slot = asked;
+		}
 	}
-	if (state)
-		return rejected(rkey, rank, state);
-	*out = import;
-	return 0;
+	pthread_mutex_unlock(&job->lock);
+	import_put(older);
+	if (asked) {
+		snprintf(key, sizeof(key), INTERNAL_KEY "m/%d/%u", rank,
+			 rkey->region);
+		control_lookup(job->control, key, false, looked_up, asked);
+	}
+	return !state || state == -EAGAIN ? state : rejected(rkey, rank, state);
 }
 
 void region_free_all(struct vbn_job *job)
 {
 	for (int r = 0; r < job->nranks; r++) {
-		struct peer *peer = atomic_load(&job->peers[r]);
+		struct import ***peer = job->peers[r];
 
-		for (int c = 0; peer && c < REGION_MAX / 256; c++) {
-			struct import_chunk *chunk =
-				atomic_load(&peer->chunks[c]);
-
-			for (int i = 0; chunk && i < 256; i++) {
-				struct import *import =
-					atomic_load(&chunk->slots[i]);
-
-				while (import) {
-					struct import *older = import->older;
-					const struct job_provider *p =
-						&job->providers
-							 [import->provider];
-
-					if (import->handle)
-						p->ops->import_release(
-							p->pjob,
-							import->handle);
-					free(import);
-					import = older;
-				}
-			}
-			free(chunk);
+		for (int c = 0; peer && c < REGION_CHUNKS; c++) {
+			for (int i = 0; peer[c] && i < REGION_CHUNK; i++)
+				import_put(peer[c][i]);
+			free(peer[c]);
 		}
 		free(peer);
 	}

@@ -208,6 +208,12 @@ static void fetch_over(struct fetch *fetch, int status)
 	struct vbn_op *recv = fetch->recv;
 
 	fetch->recv = NULL;
+	if (fetch->state ==
+	    FETCH_LOST) { /* its endpoint has failed meanwhile */
+		fetch->next = fetch->ep->ctx->free_fetches;
+		fetch->ep->ctx->free_fetches = fetch;
+		return;
+	}
 	fetch->status = status == -EMSGSIZE ? 0 : status;
 	fetch->state = FETCH_OWED;
 	ep_want_pump(fetch->ep);
@@ -249,19 +255,19 @@ static bool fetch_begin(struct vbn_ep *ep, struct vbn_op *op)
 }
 
 static void match_large(struct vbn_ep *ep, struct vbn_op *op, uint64_t cookie,
-			size_t len, const uint8_t *packed)
+			size_t len, const uint8_t *packed, uint64_t generation)
 {
 	op->priv[2] = cookie;
 	op->priv[3] = len;
 	memcpy(&op->priv[4], packed, VBN_RKEY_BYTES);
 	op_push(&ep->fetching, op);
 	ep_want_pump(ep);
-	ep_return_credit(ep);
+	ep_return_credit(ep, generation);
 }
 
 /* Copies; returns the receive's status. */
 static int match_small(struct vbn_ep *ep, struct vbn_op *op, const void *data,
-		       size_t len)
+		       size_t len, uint64_t generation)
 {
 	size_t room = op->bytes;
 	int status = len > room ? -EMSGSIZE : 0;
@@ -269,7 +275,7 @@ static int match_small(struct vbn_ep *ep, struct vbn_op *op, const void *data,
 	if (len && !status)
 		memcpy((void *)op->priv[1], data, len);
 	op->bytes = len;
-	ep_return_credit(ep);
+	ep_return_credit(ep, generation);
 	return status;
 }
 
@@ -284,6 +290,7 @@ static void keep_unexpected(struct vbn_ep *ep, bool rendezvous, uint64_t cookie,
 	}
 	u->next = NULL;
 	u->rendezvous = rendezvous;
+	u->generation = ep->generation;
 	u->cookie = cookie;
 	u->len = len;
 	if (data_len)
@@ -309,9 +316,11 @@ void send_deliver(struct vbn_ep *ep, const struct message_header *header,
 		keep_unexpected(ep, rendezvous, header->u64[0],
 				rendezvous ? header->u64[1] : len, data, len);
 	else if (rendezvous)
-		match_large(ep, op, header->u64[0], header->u64[1], data);
+		match_large(ep, op, header->u64[0], header->u64[1], data,
+			    ep->generation);
 	else
-		core_complete(ep->ctx, op, match_small(ep, op, data, len));
+		core_complete(ep->ctx, op,
+			      match_small(ep, op, data, len, ep->generation));
 }
 
 int vbn_recv(struct vbn_ep *ep, struct vbn_op *op, void *buf, size_t len)
@@ -339,9 +348,10 @@ int vbn_recv(struct vbn_ep *ep, struct vbn_op *op, void *buf, size_t len)
 	if (!u->next)
 		ep->unexpected_tail = &ep->unexpected;
 	if (u->rendezvous)
-		match_large(ep, op, u->cookie, u->len, u->data);
+		match_large(ep, op, u->cookie, u->len, u->data, u->generation);
 	else
-		core_defer(ep->ctx, op, match_small(ep, op, u->data, u->len));
+		core_defer(ep->ctx, op,
+			   match_small(ep, op, u->data, u->len, u->generation));
 	free(u);
 	return 0;
 }
@@ -375,8 +385,10 @@ static bool fetch_step(struct vbn_ep *ep, struct fetch *fetch)
 			fetch->state = FETCH_POST;
 		if (err == -EAGAIN)
 			return false;
-		if (err)
+		if (err) {
 			fetch_over(fetch, err);
+			return !ep->conn; /* the callback may have closed it */
+		}
 	}
 	if (fetch->state != FETCH_OWED)
 		return true; /* the get's completion goes on */
@@ -409,13 +421,21 @@ void send_fail(struct vbn_ep *ep, int status)
 {
 	struct unexpected **link = &ep->unexpected;
 	struct vbn_op *op;
+	bool gap = false;
 
 	while (ep->fetches) {
 		struct fetch *fetch = ep->fetches;
+		struct vbn_op *recv = fetch->recv;
 
-		if (fetch->recv)
-			fetch_over(fetch, status);
-		fetch_free(fetch);
+		fetch->recv = NULL;
+		if (fetch->state == FETCH_GETTING) {
+			ep->fetches = fetch->next;
+			fetch->state = FETCH_LOST;
+		} else {
+			fetch_free(fetch);
+		}
+		if (recv)
+			core_complete(ep->ctx, recv, status);
 	}
 	while ((op = op_pop(&ep->fetching)))
 		core_complete(ep->ctx, op, status);
@@ -423,11 +443,12 @@ void send_fail(struct vbn_ep *ep, int status)
 		core_complete(ep->ctx, op, status);
 	while ((op = op_pop(&ep->rendezvous)))
 		send_finished(ep, op, status);
-	/* Small sends that have arrived can be received still. */
+	/* Small sends that have arrived can be received still, up to a gap. */
 	while (*link) {
 		struct unexpected *u = *link;
 
-		if (u->rendezvous || ep->ctx->closing) {
+		gap |= u->rendezvous || ep->ctx->closing;
+		if (gap) {
 			*link = u->next;
 			free(u);
 		} else {

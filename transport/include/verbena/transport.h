@@ -91,7 +91,7 @@ VBN_API int vbn_ctx_open(struct vbn_ctx **ctx, struct vbn_job *job,
 /*
  * Close: operations in flight complete with -ECANCELED (callbacks run here),
  * then endpoints and context are freed. Call a barrier of your own first if
- * peers may still write to you. Bounded time.
+ * peers may still write to you. Bounded time. Not from a callback.
  */
 VBN_API void vbn_ctx_close(struct vbn_ctx *ctx);
 
@@ -119,7 +119,8 @@ VBN_API int vbn_progress(struct vbn_ctx *ctx);
  * progress, if armed: vbn_ctx_arm() returns 0 armed, or -EAGAIN: events are
  * there already, progress instead of sleeping. vbn_ctx_wait() progresses,
  * spins a little, then yields, arms and sleeps until an event has been
- * progressed (returns > 0) or the deadline (returns 0).
+ * progressed (returns > 0) or the deadline (returns 0); in a callback it
+ * returns 0 at once.
  */
 VBN_API int vbn_ctx_fd(struct vbn_ctx *ctx);
 VBN_API int vbn_ctx_arm(struct vbn_ctx *ctx);
@@ -141,6 +142,7 @@ VBN_API int vbn_wait(struct vbn_ctx *ctx, struct vbn_op *op, int timeout_ms);
  */
 VBN_API int vbn_ep_open(struct vbn_ep **ep, struct vbn_ctx *ctx, int rank,
 			int index);
+/* In a message's handler: the message's data is gone afterwards. */
 VBN_API void vbn_ep_close(struct vbn_ep *ep);
 
 /* Wait until connected: 0, -ETIMEDOUT, or why it failed. Blocking. */

@@ -16,6 +16,33 @@ static bool has_room(struct ring *ring, uint64_t size)
 	return ring->mine + size - ring->other <= RING_BYTES;
 }
 
+bool ring_arm(struct ring *ring)
+{
+	if (!ring->wanted)
+		return true;
+	/* Told before looking; the consumer frees before it looks. */
+	atomic_store_explicit(&ring->shared->starved, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	return !has_room(ring, ring->wanted);
+}
+
+static bool starve(struct ring *ring, uint64_t size)
+{
+	ring->wanted = size;
+	if (ring_arm(ring))
+		return true;
+	ring->wanted = 0;
+	return false;
+}
+
+bool ring_has_room_again(struct ring *ring)
+{
+	if (!ring->wanted || !has_room(ring, ring->wanted))
+		return false;
+	ring->wanted = 0;
+	return true;
+}
+
 struct record *ring_reserve(struct ring *ring, enum record_kind kind,
 			    size_t len)
 {
@@ -24,13 +51,13 @@ struct record *ring_reserve(struct ring *ring, enum record_kind kind,
 	struct record *record;
 
 	if (left < size) {
-		if (!has_room(ring, left + size))
+		if (!has_room(ring, left + size) && starve(ring, left + size))
 			return NULL;
 		record = at(ring, ring->mine);
 		record->size = (uint32_t)left;
 		record->kind = RECORD_FILLER;
 		ring->mine += left; /* published with what follows */
-	} else if (!has_room(ring, size)) {
+	} else if (!has_room(ring, size) && starve(ring, size)) {
 		return NULL;
 	}
 	record = at(ring, ring->mine);

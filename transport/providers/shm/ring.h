@@ -28,13 +28,15 @@ struct record {
 struct ring_shared {
 	_Alignas(64) _Atomic uint64_t tail;
 	_Alignas(64) _Atomic uint64_t head;
+	_Atomic uint32_t starved; /* the producer waits for room */
 	_Alignas(64) uint8_t bytes[RING_BYTES];
 };
 
 struct ring {
 	struct ring_shared *shared;
-	uint64_t mine;	/* producer: tail, consumer: head */
-	uint64_t other; /* the other's, as last seen */
+	uint64_t mine;	 /* producer: tail, consumer: head */
+	uint64_t other;	 /* the other's, as last seen */
+	uint64_t wanted; /* producer: bytes it found no room for, or 0 */
 };
 
 /*
@@ -44,6 +46,11 @@ struct ring {
 struct record *ring_reserve(struct ring *ring, enum record_kind kind,
 			    size_t len);
 void ring_publish(struct ring *ring, const struct record *record);
+
+/* Producer: ask to be woken when there is room; false: there is. */
+bool ring_arm(struct ring *ring);
+/* Producer: what it found no room for has room now. Says so once. */
+bool ring_has_room_again(struct ring *ring);
 
 /* Consumer: the next record, or NULL; *bad when the ring is corrupt. */
 const struct record *ring_peek(struct ring *ring, bool *bad);

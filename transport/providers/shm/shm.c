@@ -123,6 +123,36 @@ static void compact(struct shm_ctx *pctx)
 	pctx->has_holes = false;
 }
 
+static void wake_peer(struct shm_conn *conn)
+{
+	uint64_t one = 1;
+
+	if (conn->peer_wake < 0)
+		vbn_ctx_wake(conn->pctx->ctx);
+	else if (write(conn->peer_wake, &one, sizeof(one)) < 0)
+		return; /* readable already */
+}
+
+static void publish(struct shm_conn *conn, const struct record *record)
+{
+	ring_publish(&conn->tx, record);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&conn->peer_page->armed,
+				 memory_order_relaxed) &&
+	    atomic_exchange(&conn->peer_page->armed, 0))
+		wake_peer(conn);
+}
+
+/* Room was made: the peer may sleep for want of it. */
+static void feed(struct shm_conn *conn)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&conn->rx.shared->starved,
+				 memory_order_relaxed) &&
+	    atomic_exchange(&conn->rx.shared->starved, 0))
+		wake_peer(conn);
+}
+
 /* Deliver one connection's records; a handler may close it (slot NULL). */
 static int poll_conn(struct shm_ctx *pctx, int slot)
 {
@@ -133,10 +163,12 @@ static int poll_conn(struct shm_ctx *pctx, int slot)
 		bool bad;
 		const struct record *record = ring_peek(&conn->rx, &bad);
 
-		if (bad)
+		if (bad) {
 			core_failed(conn->ep, -EPROTO,
 				    "the ring is corrupt: has the peer "
 				    "crashed?");
+			return events + 1;
+		}
 		if (!record)
 			break;
 		if (record->kind == RECORD_NOTIFY) {
@@ -157,6 +189,10 @@ static int poll_conn(struct shm_ctx *pctx, int slot)
 		events++;
 		conn = pctx->conns[slot];
 	}
+	if (conn && events)
+		feed(conn);
+	if (conn && ring_has_room_again(&conn->tx))
+		events++; /* what got -EAGAIN may be posted again */
 	return events;
 }
 
@@ -180,28 +216,13 @@ static int shm_arm(void *p)
 	/* Armed before looking; the peer publishes before it looks at armed. */
 	atomic_thread_fence(memory_order_seq_cst);
 	for (int i = 0; i < pctx->nconns; i++)
-		if (pctx->conns[i] && !ring_is_empty(&pctx->conns[i]->rx)) {
+		if (pctx->conns[i] && (!ring_is_empty(&pctx->conns[i]->rx) ||
+				       !ring_arm(&pctx->conns[i]->tx))) {
 			atomic_store_explicit(&pctx->page->armed, 0,
 					      memory_order_relaxed);
 			return -EAGAIN;
 		}
 	return 0;
-}
-
-static void publish(struct shm_conn *conn, const struct record *record)
-{
-	uint64_t one = 1;
-
-	ring_publish(&conn->tx, record);
-	atomic_thread_fence(memory_order_seq_cst);
-	if (!atomic_load_explicit(&conn->peer_page->armed,
-				  memory_order_relaxed) ||
-	    !atomic_exchange(&conn->peer_page->armed, 0))
-		return;
-	if (conn->peer_wake < 0)
-		vbn_ctx_wake(conn->pctx->ctx);
-	else if (write(conn->peer_wake, &one, sizeof(one)) < 0)
-		return; /* readable already */
 }
 
 static int shm_put(void *c, struct vbn_op *op, const struct put_args *args)
@@ -221,6 +242,8 @@ static int shm_put(void *c, struct vbn_op *op, const struct put_args *args)
 				args->len);
 	if (record && !err)
 		publish(conn, record);
+	else if (record)
+		core_credit_back(conn->ep);
 	core_defer(conn->pctx->ctx, op, err);
 	return 0;
 }
