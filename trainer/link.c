@@ -311,6 +311,23 @@ static void key_name(char *key, size_t room, int owner, enum link_kind kind)
 	snprintf(key, room, "trainer/%d/%d", owner, kind);
 }
 
+int net_get(struct vbn_job *job, const char *key, void *value, size_t *len)
+{
+	double end = clock_ms() + vbn_job_timeout_ms(job);
+	size_t room = *len;
+	int err;
+
+	do {
+		*len = room;
+		err = vbn_job_get(job, key, value, len, 200);
+		if (vbn_job_dead(job) >= 0)
+			return trainer_fail(-ECONNRESET,
+					    "rank %d has died at the start",
+					    vbn_job_dead(job));
+	} while (err == -ETIMEDOUT && clock_ms() < end);
+	return err ? trainer_fail(err, "%s", vbn_error()) : 0;
+}
+
 /* The receiving side: make the slots and publish their key and number. */
 static int open_in(struct link *link, int slots)
 {
@@ -346,11 +363,12 @@ static int open_out(struct link *link)
 	if (!link->buffers)
 		return trainer_fail(-ENOMEM, "%s", vbn_error());
 	key_name(key, sizeof(key), link->peer, link->kind);
-	err = vbn_job_get(job, key, value, &len, vbn_job_timeout_ms(job));
-	if (err || len != sizeof(value))
-		return trainer_fail(err ? err : -EPROTO,
-				    "rank %d has no slots: %s", link->peer,
-				    vbn_error());
+	err = net_get(job, key, value, &len);
+	if (err)
+		return err;
+	if (len != sizeof(value))
+		return trainer_fail(-EPROTO, "rank %d has no slots",
+				    link->peer);
 	vbn_rkey_unpack(&link->rkey, value);
 	memcpy(&link->slots, value + VBN_RKEY_BYTES, 4);
 	return 0;

@@ -69,6 +69,12 @@ int net_wait(struct vbn_ctx *ctx, int timeout_ms, bool (*done)(void *arg),
 /* The transport's provider of the links, "" before the first is connected. */
 const char *net_provider(const struct net *net);
 
+/*
+ * The job's value of @key, set by another rank at the start; *len is the room,
+ * then the length. Waits at most the job's timeout, and ends when a rank dies.
+ */
+int net_get(struct vbn_job *job, const char *key, void *value, size_t *len);
+
 /* ms spent waiting in links since the start. */
 double net_waited_ms(const struct net *net);
 

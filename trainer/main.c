@@ -22,8 +22,10 @@ static int train_step(struct trainer *t, uint64_t step)
 	const struct train_options *o = t->o;
 	uint64_t n = (uint64_t)t->share * (uint64_t)o->model.context;
 	double loss;
-	int err = pipeline_step(t, step, &loss);
+	int err = report_check(t);
 
+	if (!err)
+		err = pipeline_step(t, step, &loss);
 	if (!err)
 		err = sync_gradients(t);
 	if (!err && step == 1)

@@ -38,7 +38,7 @@ struct report {
 	FILE *metrics;
 	struct sums sums[KINDS][WINDOW];
 	uint64_t done[KINDS]; /* last complete step + 1 */
-	bool bad;	      /* a report made no sense, or no metrics */
+	const char *bad;      /* why the run cannot go on, or NULL */
 
 	double begin_s, last_s, printed_s, loss, tokens_per_s;
 	double tokens, tokens_s; /* since the last line, and their time */
@@ -78,7 +78,7 @@ static void write_metrics(struct report *r, uint64_t step, const double *val)
 	cJSON_Delete(line);
 	if (!text || fprintf(r->metrics, "%s\n", text) < 0 ||
 	    fflush(r->metrics))
-		r->bad = true;
+		r->bad = "--metrics cannot be written";
 	free(text);
 }
 
@@ -106,6 +106,8 @@ static void loss_complete(struct report *r, const struct sums *s)
 	double now = now_s();
 
 	r->loss = s->a / (double)s->n;
+	if (!isfinite(r->loss))
+		r->bad = "the loss is not a number any more: lower --lr";
 	r->tokens_per_s = (double)s->n / (now - r->last_s);
 	r->tokens += (double)s->n;
 	r->tokens_s += now - r->last_s;
@@ -148,14 +150,14 @@ static void add(struct report *r, const struct record *in)
 	int need = in->kind == REPORT_BYTE ? 1 : r->t->o->replicas;
 
 	if (in->kind >= KINDS) {
-		r->bad = true;
+		r->bad = "a last stage sent nonsense";
 		return;
 	}
 	s = &r->sums[in->kind][in->step % WINDOW];
 	if (s->replicas == 0 || s->replicas == need)
 		*s = (struct sums){.step = in->step};
 	if (s->step != in->step) {
-		r->bad = true;
+		r->bad = "a last stage sent nonsense";
 		return;
 	}
 	s->n += in->n;
@@ -252,6 +254,13 @@ int report_send(struct trainer *t, enum report_kind kind, uint64_t step,
 	return err;
 }
 
+int report_check(const struct trainer *t)
+{
+	const char *bad = t->report->bad;
+
+	return bad ? trainer_fail(-EIO, "%s", bad) : 0;
+}
+
 struct finishing {
 	struct report *r;
 	enum report_kind kind;
@@ -274,12 +283,7 @@ int report_finish(struct trainer *t, enum report_kind kind, uint64_t step)
 		return 0;
 	err = net_wait(t->ctx, t->o->timeout_ms, is_done, &f,
 		       "report from the last stages");
-	if (!err && t->report->bad)
-		err = trainer_fail(-EIO, t->o->metrics
-						 ? "reports: malformed, or "
-						   "--metrics cannot be written"
-						 : "reports: malformed");
-	return err;
+	return err ? err : report_check(t);
 }
 
 int report_byte(struct trainer *t, uint64_t i, uint8_t *byte)

@@ -87,6 +87,8 @@ int report_send(struct trainer *t, enum report_kind kind, uint64_t step,
 		double a, double b, uint64_t n);
 /* Rank 0: wait until everything of @step and kind is in; others: nothing. */
 int report_finish(struct trainer *t, enum report_kind kind, uint64_t step);
+/* Whether the run can go on: -EIO when what was reported says that not. */
+int report_check(const struct trainer *t);
 /* Rank 0: wait for the byte of sample position @i. */
 int report_byte(struct trainer *t, uint64_t i, uint8_t *byte);
 double now_s(void);

@@ -68,6 +68,61 @@ static int open_data(struct trainer *t)
 	return 0;
 }
 
+/* All that every rank must agree on, word by word. */
+static void describe(const struct trainer *t, char *text, size_t size)
+{
+	const struct train_options *o = t->o;
+
+	snprintf(text, size,
+		 "--stages=%d --replicas=%d --micro-batches=%d --batch=%d "
+		 "--context=%d --layers=%d --dim=%d --heads=%d %s "
+		 "--seed=%llu --schedule=%s --sync=%s --optimizer=%d "
+		 "--steps=%llu --lr=%.17g --eval-every=%llu "
+		 "--eval-sequences=%d --sample=%d data-bytes=%llu type=%s",
+		 o->stages, o->replicas, o->micro_batches, o->batch,
+		 o->model.context, o->model.layers, o->model.dim,
+		 o->model.heads, o->model.tied ? "tied" : "untied",
+		 (unsigned long long)o->model.seed, schedule_name(o->schedule),
+		 o->sync, (int)o->optimizer, (unsigned long long)o->steps,
+		 o->lr, (unsigned long long)o->eval_every, o->eval_sequences,
+		 o->sample,
+		 (unsigned long long)(data_train_bytes(t->data) +
+				      data_validation_bytes(t->data)),
+		 VBN_REAL_NAME);
+}
+
+/* Different flags on one rank would train something else, or hang. */
+static int compare_options(struct trainer *t)
+{
+	char mine[1024], theirs[1024];
+	const char *a = mine, *b = theirs;
+	size_t len = sizeof(theirs) - 1;
+	int err;
+
+	describe(t, mine, sizeof(mine));
+	if (t->rank == 0) {
+		err = vbn_job_set(t->job, "trainer/options", mine, strlen(mine),
+				  vbn_job_timeout_ms(t->job));
+		return err ? trainer_fail(err, "%s", vbn_error()) : 0;
+	}
+	err = net_get(t->job, "trainer/options", theirs, &len);
+	if (err)
+		return err;
+	theirs[len] = '\0';
+	while (*a || *b) {
+		size_t na = strcspn(a, " "), nb = strcspn(b, " ");
+
+		if (na != nb || memcmp(a, b, na))
+			return trainer_fail(-EINVAL,
+					    "this rank has %.*s, rank 0 %.*s: "
+					    "start all ranks alike",
+					    (int)na, a, (int)nb, b);
+		a += na + (a[na] == ' ');
+		b += nb + (b[nb] == ' ');
+	}
+	return 0;
+}
+
 static int open_model(struct trainer *t)
 {
 	const struct train_options *o = t->o;
@@ -131,6 +186,8 @@ int trainer_open(struct trainer *t, const struct train_options *o)
 	err = open_transport(t);
 	if (!err)
 		err = open_data(t);
+	if (!err)
+		err = compare_options(t);
 	if (!err)
 		err = open_model(t);
 	if (!err)

@@ -534,7 +534,9 @@ void connect_message(void *arg, int from, unsigned type, const void *data,
 	} else if (type == REFUSE) {
 		on_refuse(c, &in);
 	} else if (type == CLOSE) {
-		reset(c, -ECONNRESET);
+		/* A look-up or ASK that is out is for the next generation. */
+		if (c->state == OFFERED || c->state == ANSWERED)
+			reset(c, -ECONNRESET);
 		on_close(c);
 	}
 }

@@ -63,7 +63,12 @@ kill_rank() {
 		grep -q 'step 1/' "$log" && break
 		sleep 0.1
 	done
-	pid=$(pid_of $launcher "$victim")
+	pid=
+	for ((i = 0; i < 20; i++)); do # the list of children may be short
+		pid=$(pid_of $launcher "$victim")
+		[ -z "$pid" ] || break
+		sleep 0.1
+	done
 	if [ -z "$pid" ] || ! grep -q 'step 1/' "$log"; then
 		not_ok "kill/$victim # the run did not start"
 		tail -5 "$log"

@@ -9,6 +9,7 @@
 #include "ranks.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <poll.h>
 #include <sched.h>
@@ -23,8 +24,9 @@
 
 #define RANKS_MAX 1024
 
-#define GRACE_MS 10000
-#define TERM_MS	 2000
+#define GRACE_MS  6000
+#define TERM_MS	  2000
+#define SETTLE_MS 150 /* for a rank that was killed to be seen ended */
 /* Output of descendants that outlive their rank is waited for this long. */
 #define TAIL_MS 1000
 
@@ -160,14 +162,24 @@ static void reap_all(struct run *run)
 	int n = run->ranks.n, first = -1, count = 0, rank;
 	pid_t *pids = calloc((size_t)n, sizeof(*pids));
 	int *ended = calloc((size_t)n, sizeof(*ended));
+	bool failed = false;
 
 	for (int i = 0; pids && i < n; i++)
 		pids[i] = run->ranks.rank[i].pid;
-	while ((rank = ranks_reap(&run->ranks)) >= 0) {
-		if (first < 0 && run->ranks.rank[rank].code != CLD_EXITED)
-			first = rank;
-		if (ended)
-			ended[count++] = rank;
+	for (int pass = 0; pass < 2; pass++) {
+		while ((rank = ranks_reap(&run->ranks)) >= 0) {
+			const struct rank *r = &run->ranks.rank[rank];
+
+			if (first < 0 && r->code != CLD_EXITED)
+				first = rank;
+			failed |= rank_failed(r);
+			if (ended)
+				ended[count++] = rank;
+		}
+		if (first >= 0 || !failed || run->stage != RUNNING)
+			break;
+		/* A dying process closes its sockets before it is seen dead. */
+		poll(NULL, 0, SETTLE_MS);
 	}
 	if (pids && first >= 0)
 		rank_ended(run, first, pids[first]);
@@ -513,10 +525,24 @@ static int parse(int argc, char **argv, struct run *run)
 	return -1;
 }
 
+/* What we open must not become a standard stream that was closed. */
+static void fill_standard_streams(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	struct run run = {.ranks.n = processors()};
-	int status = parse(argc, argv, &run);
+	int status;
 
+	fill_standard_streams();
+	status = parse(argc, argv, &run);
 	return status >= 0 ? status : run_job(&run);
 }
