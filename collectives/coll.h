@@ -166,7 +166,8 @@ struct vbn_comm {
 	 * A put to this peer ended with -ECONNRESET. It may have got all it
 	 * needed and closed; so only what is still waited for later fails.
 	 */
-	struct peer *lost;
+	int lost_status;   /* a put has failed; 0: none */
+	struct peer *lost; /* to it, if known */
 	uint64_t lost_at_ms;
 	bool stalled; /* the transport refused something: try again */
 	bool pumping;
@@ -257,6 +258,12 @@ void comm_check_fault(struct vbn_comm *comm);
 /* Tell the peers of the fault who have not been told. */
 void comm_pass_on(struct vbn_comm *comm);
 /* Fails @comm if a member died, or one that is waited for left. */
+/*
+ * A connection failed: the call fails with it once the cause had time to be
+ * heard, or at once when a member is known to have died.
+ */
+void comm_lose(struct vbn_comm *comm, struct peer *peer, int status);
+bool comm_is_lost(struct vbn_comm *comm);
 void comm_check_dead(struct vbn_comm *comm);
 /* Whether the running call has a step to do with @peer. */
 bool comm_needs(const struct vbn_comm *comm, const struct peer *peer);

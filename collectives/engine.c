@@ -33,14 +33,9 @@ static void op_done(struct vbn_op *done)
 	bool data = op->reads_input;
 
 	engine_return_op(op);
-	if (done->status == -ECONNRESET && data && !comm->lost) {
-		comm->lost = op->peer;
-		comm->lost_at_ms = coll_now_ms();
-	} else if (done->status && data && done->status != -ECONNRESET)
-		comm_fail(
-			comm, done->status,
-			"putting to rank %d failed (%s); the communicator is broken",
-			comm->ranks[op->peer->member], strerror(-done->status));
+	/* A dying peer may refuse before it is known to have died. */
+	if (done->status && data)
+		comm_lose(comm, op->peer, done->status);
 	if (!comm->orphan)
 		engine_pump(comm);
 	else if (comm->ops_busy == 0)
@@ -264,6 +259,13 @@ static void fail_call(struct vbn_comm *comm, int err)
 	if (comm->error)
 		return;
 	snprintf(why, sizeof(why), "%s", vbn_error());
+	if (err == -ECONNRESET) { /* the news of a death may be on its way */
+		comm_lose(comm, NULL, err);
+		if (!comm_is_lost(comm)) {
+			comm->stalled = true; /* tried again meanwhile */
+			return;
+		}
+	}
 	call_describe(&comm->first->call, what, sizeof(what));
 	comm_fail(comm, err, "%s: %s", what, why[0] ? why : strerror(-err));
 }

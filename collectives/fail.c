@@ -124,36 +124,60 @@ bool comm_needs(const struct vbn_comm *comm, const struct peer *peer)
 	return false;
 }
 
+void comm_lose(struct vbn_comm *comm, struct peer *peer, int status)
+{
+	if (comm->lost_status)
+		return;
+	comm->lost_status = status;
+	comm->lost = peer;
+	comm->lost_at_ms = coll_now_ms();
+}
+
+bool comm_is_lost(struct vbn_comm *comm)
+{
+	return comm->lost_status &&
+	       (vbn_job_dead(comm->job) >= 0 ||
+		coll_now_ms() - comm->lost_at_ms > LOST_GRACE_MS);
+}
+
+/* The member that died, the first that was heard of if it is one; or -1. */
+static int dead_member(const struct vbn_comm *comm)
+{
+	int first = vbn_job_dead(comm->job), found = -1;
+
+	for (int i = 0; first >= 0 && i < comm->n; i++) {
+		if (comm->ranks[i] == first)
+			return i;
+		if (found < 0 && vbn_job_rank_dead(comm->job, comm->ranks[i]))
+			found = i;
+	}
+	return found;
+}
+
 void comm_check_dead(struct vbn_comm *comm)
 {
+	int dead;
+
 	if (comm->error || !comm->first)
 		return;
-	if (vbn_job_dead(comm->job) >= 0)
-		for (int i = 0; i < comm->n; i++)
-			if (vbn_job_rank_dead(comm->job, comm->ranks[i])) {
-				comm_fail(
-					comm, -ECONNRESET,
-					"rank %d died; the communicator is broken, create one without it",
-					comm->ranks[i]);
-				return;
-			}
-	if (comm->lost && coll_now_ms() - comm->lost_at_ms > LOST_GRACE_MS) {
+	dead = dead_member(comm);
+	if (dead >= 0) {
 		comm_fail(
 			comm, -ECONNRESET,
-			"the connection to rank %d is lost: it left or its network failed",
-			comm->ranks[comm->lost->member]);
+			"rank %d died; the communicator is broken, create one without it",
+			comm->ranks[dead]);
 		return;
 	}
 	for (struct peer *peer = comm->peers; peer; peer = peer->next) {
 		int status = vbn_ep_status(peer->ep);
 
-		if (status && status != -EINPROGRESS &&
-		    comm_needs(comm, peer)) {
-			comm_fail(
-				comm, status,
-				"the connection to rank %d is lost: it left or its network failed",
-				comm->ranks[peer->member]);
-			return;
-		}
+		if (status && status != -EINPROGRESS && comm_needs(comm, peer))
+			comm_lose(comm, peer, status);
 	}
+	if (comm_is_lost(comm) && comm->lost)
+		comm_fail(
+			comm, comm->lost_status,
+			"the connection to rank %d is lost (%s): it left, its network failed, or it refused",
+			comm->ranks[comm->lost->member],
+			strerror(-comm->lost_status));
 }

@@ -117,7 +117,9 @@ static int take_index(struct vbn_ctx *ctx)
 		ctx->index = job->nctxs++;
 	pthread_mutex_unlock(&job->lock);
 	if (err)
-		vbn_fail(err, "a rank opens at most %d contexts", CTX_MAX);
+		vbn_fail(err,
+			 "a rank opens at most %d contexts in a job's life",
+			 CTX_MAX);
 	return err;
 }
 

@@ -84,6 +84,7 @@ struct vbn_ctx_options {
  * opened before in this job (so each rank's first is 0). Blocks for device
  * set-up and one control-plane request, at most the job's timeout.
  * -ENODEV: no provider is usable; the error lists why, per provider.
+ * -ENOSPC: 256 were opened in this job's life.
  */
 VBN_API int vbn_ctx_open(struct vbn_ctx **ctx, struct vbn_job *job,
 			 const struct vbn_ctx_options *opts);

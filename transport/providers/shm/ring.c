@@ -22,7 +22,7 @@ bool ring_arm(struct ring *ring)
 		return true;
 	/* Told before looking; the consumer frees before it looks. */
 	atomic_store_explicit(&ring->shared->starved, 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst);
+	ring_full_fence();
 	return !has_room(ring, ring->wanted);
 }
 

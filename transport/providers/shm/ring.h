@@ -17,6 +17,21 @@
 
 enum record_kind { RECORD_FILLER = 1, RECORD_NOTIFY, RECORD_MESSAGE };
 
+/*
+ * Orders a store before a later load, both ways (Dekker): what sleeping and
+ * waking rest on. The thread sanitizer knows no fences, but this.
+ */
+static inline void ring_full_fence(void)
+{
+#ifdef __SANITIZE_THREAD__
+	static _Atomic int order;
+
+	atomic_fetch_add(&order, 1);
+#else
+	atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 struct record {
 	uint32_t size; /* all of it */
 	uint32_t kind;

@@ -136,7 +136,7 @@ static void wake_peer(struct shm_conn *conn)
 static void publish(struct shm_conn *conn, const struct record *record)
 {
 	ring_publish(&conn->tx, record);
-	atomic_thread_fence(memory_order_seq_cst);
+	ring_full_fence();
 	if (atomic_load_explicit(&conn->peer_page->armed,
 				 memory_order_relaxed) &&
 	    atomic_exchange(&conn->peer_page->armed, 0))
@@ -146,7 +146,7 @@ static void publish(struct shm_conn *conn, const struct record *record)
 /* Room was made: the peer may sleep for want of it. */
 static void feed(struct shm_conn *conn)
 {
-	atomic_thread_fence(memory_order_seq_cst);
+	ring_full_fence();
 	if (atomic_load_explicit(&conn->rx.shared->starved,
 				 memory_order_relaxed) &&
 	    atomic_exchange(&conn->rx.shared->starved, 0))
@@ -214,7 +214,7 @@ static int shm_arm(void *p)
 
 	atomic_store_explicit(&pctx->page->armed, 1, memory_order_relaxed);
 	/* Armed before looking; the peer publishes before it looks at armed. */
-	atomic_thread_fence(memory_order_seq_cst);
+	ring_full_fence();
 	for (int i = 0; i < pctx->nconns; i++)
 		if (pctx->conns[i] && (!ring_is_empty(&pctx->conns[i]->rx) ||
 				       !ring_arm(&pctx->conns[i]->tx))) {
