@@ -28,12 +28,12 @@ struct link {
 
 	/* in */
 	char *landing;
-	uint64_t arrived, released;
+	uint64_t arrived;
 	/* out */
 	struct vbn_rkey rkey;
 	char *buffers;
 	struct vbn_op ops[LINK_SENDS];
-	uint64_t sent, freed; /* items; freed by the receiver */
+	uint64_t freed; /* items, by the receiver */
 
 	struct vbn_op release_op;
 };
@@ -244,8 +244,6 @@ int link_release(struct link *link, uint64_t i)
 	if (!err)
 		err = post(link, &link->release_op, NULL, 0, 0,
 			   VALUE(link->kind, 1, i));
-	if (!err)
-		link->released++;
 	return err;
 }
 
@@ -266,7 +264,6 @@ int link_send(struct link *link, uint64_t i, size_t len)
 
 	if (err)
 		return err;
-	link->sent = i + 1;
 	return post(link, &link->ops[i % LINK_SENDS],
 		    link->buffers + i % LINK_SENDS * link->stride, len,
 		    i % (uint64_t)link->slots * link->stride,

@@ -36,8 +36,7 @@ static int train_step(struct trainer *t, uint64_t step)
 			 t->grads);
 	if (t->part.last)
 		err = report_send(t, REPORT_LOSS, step, loss, 0, n);
-	if (!err && o->eval_sequences &&
-	    (step == o->steps || (o->eval_every && step % o->eval_every == 0)))
+	if (!err && report_is_evaluated(o, step))
 		err = evaluate(t, step);
 	return err;
 }

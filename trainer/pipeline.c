@@ -61,7 +61,7 @@ static double timed_forward(struct trainer *t, int slot, const struct pass *p)
 /* ---- training ---- */
 
 struct step {
-	uint64_t number, first_item, first_gradient;
+	uint64_t first_item, first_gradient;
 	int slots;
 	real scale;
 	double loss;
@@ -118,7 +118,6 @@ int pipeline_step(struct trainer *t, uint64_t number, double *loss)
 	const struct train_options *o = t->o;
 	int m = o->micro_batches, p = o->stages, i = t->stage_index;
 	struct step s = {
-		.number = number,
 		.first_item = t->items[LINK_ACTIVATIONS],
 		.first_gradient = t->items[LINK_GRADIENTS],
 		.slots = schedule_slots(o->schedule, p, m, i),

@@ -53,7 +53,7 @@ double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static bool is_evaluated(const struct train_options *o, uint64_t step)
+bool report_is_evaluated(const struct train_options *o, uint64_t step)
 {
 	return o->eval_sequences > 0 &&
 	       (step == o->steps ||
@@ -113,7 +113,7 @@ static void loss_complete(struct report *r, const struct sums *s)
 	r->tokens_s += now - r->last_s;
 	r->last_s = now;
 	print_progress(r, s->step);
-	if (!is_evaluated(r->t->o, s->step))
+	if (!report_is_evaluated(r->t->o, s->step))
 		write_metrics(r, s->step, NULL);
 }
 

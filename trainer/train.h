@@ -80,6 +80,8 @@ enum report_kind {
 	REPORT_CONTEXT,
 	REPORT_BYTE
 };
+/* Whether @step is followed by a validation, whose report is to come. */
+bool report_is_evaluated(const struct train_options *o, uint64_t step);
 int report_open(struct trainer *t);
 void report_close(struct trainer *t);
 /* Last stages call it; @a, @b: sums, @n: what they are to be divided by. */

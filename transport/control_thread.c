@@ -134,15 +134,11 @@ static void on_frame(struct control *c, enum wire_type type,
 	}
 }
 
-/* The connection has ended: all that waits for the store has failed. */
-static void lose_store(struct control *c)
+/* Under the lock. Waiting requests fail; look-ups are due with @lookups. */
+static void end_pending(struct control *c, int lookups)
 {
 	struct request *r, *next;
-	/* First: whoever sees a request fail asks why. */
-	bool news = set_gone(c, 0, true);
 
-	pthread_mutex_lock(&c->lock);
-	c->lost = true;
 	for (unsigned b = 0; b < REQUEST_BUCKETS; b++)
 		for (r = TAILQ_FIRST(&c->pending[b]); r; r = next) {
 			next = TAILQ_NEXT(r, link);
@@ -151,9 +147,20 @@ static void lose_store(struct control *c)
 				continue;
 			}
 			TAILQ_REMOVE(&c->pending[b], r, link);
-			r->status = -ECONNRESET;
+			r->status = lookups;
 			TAILQ_INSERT_TAIL(&c->due, r, link);
 		}
+}
+
+/* The connection has ended: all that waits for the store has failed. */
+static void lose_store(struct control *c)
+{
+	/* First: whoever sees a request fail asks why. */
+	bool news = set_gone(c, 0, true);
+
+	pthread_mutex_lock(&c->lock);
+	c->lost = true;
+	end_pending(c, -ECONNRESET);
 	epoll_ctl(c->epoll_fd, EPOLL_CTL_DEL, c->wire.fd, NULL);
 	wire_close(&c->wire);
 	pthread_mutex_unlock(&c->lock);
@@ -248,20 +255,8 @@ static void run_all(struct control *c)
 
 static void cancel_lookups(struct control *c)
 {
-	struct request *r, *next;
-
 	pthread_mutex_lock(&c->lock);
-	for (unsigned b = 0; b < REQUEST_BUCKETS; b++)
-		for (r = TAILQ_FIRST(&c->pending[b]); r; r = next) {
-			next = TAILQ_NEXT(r, link);
-			if (!r->done_fn) {
-				request_end(c, r, -ECONNRESET, NULL, 0);
-				continue;
-			}
-			TAILQ_REMOVE(&c->pending[b], r, link);
-			r->status = -ECANCELED;
-			TAILQ_INSERT_TAIL(&c->due, r, link);
-		}
+	end_pending(c, -ECANCELED);
 	pthread_mutex_unlock(&c->lock);
 }
 

@@ -246,9 +246,6 @@ struct vbn_ep {
 
 /* ---- the core's parts, by file ---- */
 
-/* job.c */
-int job_provider_index(const struct vbn_job *job, const char *name);
-
 /* ctx.c */
 uint64_t now_ms(void);
 void ctx_post_event(struct vbn_ctx *ctx, struct ep_event *event); /* [any] */
@@ -297,8 +294,6 @@ void atomic_fail(struct vbn_ep *ep, int status);
 bool parked_ready(const struct vbn_ctx *ctx);
 void parked_deliver(struct vbn_ctx *ctx);
 void parked_free(struct vbn_ctx *ctx);
-void deliver_user(struct vbn_ep *ep, unsigned channel, const void *data,
-		  size_t len);
 
 /*
  * region.c [any]: find or request a peer's region; 0, -EAGAIN, -errno. What is

@@ -93,7 +93,7 @@ void job_release(struct vbn_job *job)
 	atomic_fetch_sub(&job->open_objects, 1);
 }
 
-int job_provider_index(const struct vbn_job *job, const char *name)
+static int provider_index(const char *name)
 {
 	static const char *const names[PROVIDERS] = {
 		[PROVIDER_SHM] = "shm",
@@ -101,7 +101,6 @@ int job_provider_index(const struct vbn_job *job, const char *name)
 		[PROVIDER_UCX] = "ucx",
 	};
 
-	(void)job;
 	for (int i = 0; i < PROVIDERS; i++)
 		if (!strcmp(name, names[i]))
 			return i;
@@ -225,7 +224,6 @@ static void open_provider(struct vbn_job *job, int id)
 
 static int open_providers(struct vbn_job *job)
 {
-	/* On one host shm serves all; ucx is a fallback, loaded when needed. */
 	open_provider(job, PROVIDER_SHM);
 	open_provider(job, PROVIDER_VERBS);
 	open_provider(job, PROVIDER_UCX);
@@ -290,9 +288,8 @@ static struct vbn_job *job_new(const struct job_config *config)
 	job->rank = config->rank;
 	job->nranks = config->nranks;
 	job->timeout_ms = config->timeout_ms;
-	job->forced = config->provider[0]
-			      ? job_provider_index(job, config->provider)
-			      : -1;
+	job->forced =
+		config->provider[0] ? provider_index(config->provider) : -1;
 	job->host_id = make_host_id();
 	job->generations = calloc(REGION_MAX, sizeof(*job->generations));
 	job->peers = calloc((size_t)config->nranks, sizeof(*job->peers));
