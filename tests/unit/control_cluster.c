@@ -2,6 +2,8 @@
 /* A job of several ranks in one process, and a rank by hand. */
 #include "control_cluster.h"
 
+#include "cunit_run.h"
+
 #include <verbena/job.h>
 
 #include <CUnit/Basic.h>
@@ -343,15 +345,6 @@ int run_suite(const char *name, CU_TestInfo *tests)
 {
 	CU_SuiteInfo suites[] = {{name, NULL, NULL, NULL, NULL, tests},
 				 CU_SUITE_INFO_NULL};
-	bool good;
 
-	if (wire_setup() || CU_initialize_registry() ||
-	    CU_register_suites(suites))
-		return EXIT_FAILURE;
-	CU_basic_set_mode(CU_BRM_VERBOSE);
-	CU_basic_run_tests();
-	good = CU_get_number_of_tests_run() > 0 &&
-	       CU_get_number_of_failures() == 0;
-	CU_cleanup_registry();
-	return good ? EXIT_SUCCESS : EXIT_FAILURE;
+	return wire_setup() ? EXIT_FAILURE : run_suites(suites);
 }

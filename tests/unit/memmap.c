@@ -6,6 +6,8 @@
  */
 #include "memory.h"
 
+#include "cunit_run.h"
+
 #include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 
@@ -382,14 +384,6 @@ int main(void)
 {
 	CU_SuiteInfo suites[] = {{"memmap", NULL, NULL, NULL, NULL, tests},
 				 CU_SUITE_INFO_NULL};
-	bool good;
 
-	if (CU_initialize_registry() || CU_register_suites(suites))
-		return EXIT_FAILURE;
-	CU_basic_set_mode(CU_BRM_NORMAL);
-	CU_basic_run_tests();
-	good = CU_get_number_of_tests_run() > 0 &&
-	       CU_get_number_of_failures() == 0;
-	CU_cleanup_registry();
-	return good ? EXIT_SUCCESS : EXIT_FAILURE;
+	return run_suites(suites);
 }

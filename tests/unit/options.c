@@ -5,6 +5,8 @@
  */
 #include "options.h"
 
+#include "cunit_run.h"
+
 #include <CUnit/Basic.h>
 #include <arpa/inet.h>
 #include <errno.h>
@@ -303,15 +305,8 @@ int main(void)
 {
 	CU_SuiteInfo suites[] = {{"options", NULL, NULL, NULL, NULL, tests},
 				 CU_SUITE_INFO_NULL};
-	bool good;
+	int status = run_suites(suites);
 
-	if (CU_initialize_registry() || CU_register_suites(suites))
-		return EXIT_FAILURE;
-	CU_basic_set_mode(CU_BRM_VERBOSE);
-	CU_basic_run_tests();
-	good = CU_get_number_of_tests_run() > 0 &&
-	       CU_get_number_of_failures() == 0;
-	CU_cleanup_registry();
 	job_config_wipe(&config);
-	return good ? EXIT_SUCCESS : EXIT_FAILURE;
+	return status;
 }

@@ -7,7 +7,7 @@
 #include "data.h"
 
 #include "random.h"
-#include "trainer_run.h"
+#include "cunit_run.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "model.h"
 #include "random.h"
 #include "simd.h"
-#include "trainer_run.h"
+#include "cunit_run.h"
 
 #include <math.h>
 #include <string.h>

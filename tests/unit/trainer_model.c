@@ -12,7 +12,7 @@
 #include "stage.h"
 
 #include "random.h"
-#include "trainer_run.h"
+#include "cunit_run.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include "optimizer.h"
 
 #include "random.h"
-#include "trainer_run.h"
+#include "cunit_run.h"
 
 #include <math.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  */
 #include "schedule.h"
 
-#include "trainer_run.h"
+#include "cunit_run.h"
 
 #include <errno.h>
 #include <math.h>

@@ -6,7 +6,7 @@
  */
 #include "stage.h"
 
-#include "trainer_run.h"
+#include "cunit_run.h"
 
 #include <errno.h>
 #include <math.h>

@@ -6,6 +6,8 @@
 #include "providers/verbs/gid.h"
 #include "providers/verbs/offer.h"
 
+#include "cunit_run.h"
+
 #include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 
@@ -190,14 +192,6 @@ int main(void)
 		{"verbs_gid", NULL, NULL, NULL, NULL, tests},
 		CU_SUITE_INFO_NULL,
 	};
-	unsigned failures;
 
-	if (CU_initialize_registry() != CUE_SUCCESS ||
-	    CU_register_suites(suites) != CUE_SUCCESS)
-		return 1;
-	CU_basic_set_mode(CU_BRM_VERBOSE);
-	CU_basic_run_tests();
-	failures = CU_get_number_of_failures();
-	CU_cleanup_registry();
-	return failures ? 1 : 0;
+	return run_suites(suites);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Copyright (c) The Verbena authors */
 /*
- * Runs CUnit suites: what the trainer's unit tests have in common.
+ * Runs CUnit suites: what unit tests have in common.
  */
-#ifndef VBN_TESTS_TRAINER_RUN_H
-#define VBN_TESTS_TRAINER_RUN_H
+#ifndef VBN_TESTS_CUNIT_RUN_H
+#define VBN_TESTS_CUNIT_RUN_H
 
 #include <CUnit/Basic.h>
 
