@@ -10,6 +10,7 @@
 #include "core.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 int atomic_ask(struct vbn_ep *ep, struct vbn_op *op,
@@ -82,6 +83,12 @@ void atomic_deliver(struct vbn_ep *ep, const struct message_header *header,
 	}
 	if (len != sizeof(uint64_t) || ep->nanswers == ATOMICS_MAX)
 		return; /* not by our rules */
+	if (!ep->answers)
+		ep->answers = calloc(ATOMICS_MAX, sizeof(*ep->answers));
+	if (!ep->answers) {
+		core_failed(ep, -ENOMEM, "no memory for an atomic's answer");
+		return;
+	}
 	err = execute(ep, header, &before);
 	answer = &ep->answers[ep->nanswers++];
 	*answer = (struct message_header){.kind = MESSAGE_ATOMIC_DONE,
@@ -96,7 +103,7 @@ bool atomic_run(struct vbn_ep *ep)
 {
 	unsigned sent = 0;
 
-	if (!ep->conn)
+	if (!ep->conn || !ep->nanswers)
 		return true;
 	while (sent < ep->nanswers &&
 	       !ep->ops->message(ep->conn, &ep->answers[sent], NULL, 0))

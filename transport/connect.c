@@ -22,7 +22,8 @@
 
 enum connect_type { ASK = 1, OFFER, ANSWER, READY, REFUSE, CLOSE };
 
-#define HEADER 17 /* to, from: u32 each; generation u64; provider u8 */
+#define WHY_MAX 480
+#define HEADER	17 /* to, from: u32 each; generation u64; provider u8 */
 
 /*
  * One pair of contexts. Control thread only. It stays when its connection is
@@ -148,7 +149,7 @@ static void refuse(struct vbn_job *job, const struct incoming *in,
 			    .generation = in->generation};
 	struct blob text;
 
-	text.len = strnlen(why, 200);
+	text.len = strnlen(why, WHY_MAX);
 	memcpy(text.data, why, text.len);
 	send_to(&c, REFUSE, NULL, &text);
 }
@@ -224,8 +225,9 @@ void connect_withdraw(struct vbn_ctx *ctx)
 	char key[64];
 
 	address_key(key, sizeof(key), ctx->job->rank, ctx->index);
-	control_erase(ctx->job->control, key, ctx->job->timeout_ms);
+	/* first: nothing publishes it again after that */
 	control_run_wait(ctx->job->control, withdraw, ctx);
+	control_erase(ctx->job->control, key, ctx->job->timeout_ms);
 }
 
 /* ---- the creating side ---- */
@@ -249,13 +251,14 @@ static void create(struct connect *c, const uint8_t *value, size_t len)
 	struct vbn_ctx *ctx = find_ctx(c->job, c->index);
 	struct conn_info info;
 	struct blob address, offer;
-	char why[256];
+	char why[1024];
 	int err;
 
 	c->state = IDLE;
 	if (!ctx)
 		return;
-	err = address_choose(ctx, c->rank, value, len, &c->provider, &address,
+	info = info_of(c);
+	err = address_choose(ctx, &info, value, len, &c->provider, &address,
 			     why, sizeof(why));
 	if (err) {
 		fail_and_tell(c, err, why);
@@ -399,6 +402,15 @@ static bool split_offer(const struct incoming *in, struct blob *address,
 	return true;
 }
 
+/* An attempt of our own that waits for just this offer ends with it. */
+static void refuse_offer(struct vbn_job *job, const struct incoming *in,
+			 struct connect *c, const char *why)
+{
+	refuse(job, in, why);
+	if (c && c->state == ASKED)
+		fail(c, -ECONNREFUSED, why);
+}
+
 static void on_offer(struct vbn_job *job, const struct incoming *in)
 {
 	struct vbn_ctx *ctx = find_ctx(job, in->to);
@@ -410,9 +422,10 @@ static void on_offer(struct vbn_job *job, const struct incoming *in)
 	if (!ctx)
 		return refuse(job, in, "the peer's context is closed");
 	if (!split_offer(in, &address, &offer))
-		return refuse(job, in, "the offer is malformed");
+		return refuse_offer(job, in, c, "the offer is malformed");
 	if (!ctx->pctx[in->provider])
-		return refuse(job, in, job->providers[in->provider].why);
+		return refuse_offer(job, in, c,
+				    ctx_why_without(ctx, (int)in->provider));
 	if (!c)
 		c = add(job, in->to, in->from_rank, in->from);
 	if (!c)
@@ -455,8 +468,8 @@ static void on_answer(struct connect *c, const struct incoming *in)
 
 static void on_refuse(struct connect *c, const struct incoming *in)
 {
-	char why[256];
-	int n = in->len < 200 ? (int)in->len : 200;
+	char why[WHY_MAX + 32];
+	int n = in->len < WHY_MAX ? (int)in->len : WHY_MAX;
 
 	if (c->state == IDLE || c->state == LOOKUP)
 		return;

@@ -7,7 +7,9 @@
 #include "control_join.h"
 #include "control_net.h"
 #include "error.h"
+#include "rendezvous.h"
 #include "store.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -288,6 +290,38 @@ void control_lookup(struct control *c, const char *key, bool wait,
 	wake(c);
 }
 
+int control_publish(struct control *c, const char *key, const void *value,
+		    size_t len)
+{
+	size_t key_len = strlen(key);
+	struct request unanswered;
+	struct wire_frame *f;
+	int rc = check_key(key);
+
+	if (rc)
+		return rc;
+	if (len > CONTROL_VALUE_MAX)
+		return vbn_fail(-EMSGSIZE, "key %s: %zu bytes are too many",
+				key, len);
+	pthread_mutex_lock(&c->lock);
+	f = request_begin(c, &unanswered, FRAME_SET, 1 + key_len + len);
+	wire_put_key(f, key, key_len);
+	wire_put_bytes(f, value, len);
+	if (c->lost || c->closing) {
+		free(f);
+		rc = -ECONNRESET;
+	} else {
+		rc = wire_queue(&c->wire, f) ? -ENOMEM : 0;
+	}
+	pthread_mutex_unlock(&c->lock);
+	if (rc)
+		return vbn_fail(rc, "key %s cannot be set: %s", key,
+				rc == -ENOMEM ? "no memory, or too many wait"
+					      : "the store of rank 0 is gone");
+	wake(c);
+	return 0;
+}
+
 int control_send(struct control *c, int rank, unsigned type, const void *data,
 		 size_t len)
 {
@@ -470,10 +504,10 @@ static int start_store(struct control *c, const struct control_options *o,
 	int rc = 0;
 
 	if (o->listen_fd >= 0) {
-		rc = net_adopt_listener(o->listen_fd);
+		rc = rendezvous_adopt(o);
 		so.listen_fd = o->listen_fd;
 	} else if (o->nranks > 1) {
-		rc = net_listen(o->host, o->port, deadline, &so.listen_fd);
+		rc = rendezvous_listen(o, deadline, &so.listen_fd);
 	}
 	if (rc)
 		return rc;
@@ -491,7 +525,7 @@ static int start_thread(struct control *c)
 
 	if (epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->wire.fd, &ev))
 		return vbn_fail(-errno, "epoll: %s", strerror(errno));
-	rc = net_thread(control_main, c, "vbn-control", &c->thread);
+	rc = vbn_thread_start(&c->thread, "vbn-control", control_main, c);
 	if (rc)
 		return vbn_fail(rc, "cannot start the control thread: %s",
 				strerror(-rc));

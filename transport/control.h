@@ -8,6 +8,8 @@
 #ifndef VBN_CONTROL_H
 #define VBN_CONTROL_H
 
+#include "launcher.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,6 +37,8 @@ struct control_options {
 	int rank, nranks;
 	const char *host;   /* of the store */
 	uint16_t port;	    /* rank 0 may have listen_fd instead */
+	const char *ifname; /* interface to meet over; NULL or "": any */
+	struct launch launch;
 	const char *secret; /* never NULL; "" is a secret too */
 	int listen_fd;	    /* rank 0: listening socket to take over, or -1 */
 	int timeout_ms;
@@ -64,6 +68,12 @@ int control_get(struct control *control, const char *key, void *value,
 		size_t *len, int timeout_ms);
 int control_erase(struct control *control, const char *key, int timeout_ms);
 int control_fence(struct control *control, int timeout_ms);
+/*
+ * Set without waiting for the store's answer, any thread, never blocks; in
+ * order with the caller's later requests. 0, -ENOMEM, -ECONNRESET.
+ */
+int control_publish(struct control *control, const char *key, const void *value,
+		    size_t len);
 
 /*
  * Asynchronous look-up, any thread, never blocks. done runs on the control

@@ -8,6 +8,7 @@
 #include "control_join.h"
 #include "control_net.h"
 #include "error.h"
+#include "rendezvous.h"
 
 #include <verbena/job.h>
 
@@ -30,7 +31,7 @@ struct join {
 	const struct control_options *opts;
 	struct wire *wire;
 	int64_t deadline;
-	char why[160]; /* of the last try */
+	char why[256]; /* of the last try */
 };
 
 /* 0 ready, -ETIMEDOUT. A broken connection counts as ready. */
@@ -249,12 +250,10 @@ static int attempt(struct join *j, const uint8_t key[WIRE_KEY])
 {
 	int fd, rc;
 
-	rc = net_connect(j->opts->host, j->opts->port, j->deadline, &fd);
-	if (rc) {
-		snprintf(j->why, sizeof(j->why), "%.150s",
-			 rc == -ENXIO ? vbn_error() : strerror(-rc));
-		return RETRY;
-	}
+	rc = rendezvous_connect(j->opts, j->deadline, &fd, j->why,
+				sizeof(j->why));
+	if (rc)
+		return rc;
 	wire_init(j->wire, fd);
 	rc = shake_hands(j, key);
 	if (!rc)
@@ -285,9 +284,11 @@ static int join_remote(struct join *j)
 	wire_key(key, j->opts->secret);
 	for (;;) {
 		rc = attempt(j, key);
-		if (rc != RETRY || !net_remaining(j->deadline))
+		if (rc != RETRY)
 			break;
 		back_off(pause, j->deadline);
+		if (!net_remaining(j->deadline))
+			break; /* and the last try's reason stays */
 		pause = net_sooner(2 * pause, BACKOFF_MAX);
 	}
 	sodium_memzero(key, sizeof(key));

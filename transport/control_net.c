@@ -5,6 +5,7 @@
  */
 #include "control_net.h"
 #include "error.h"
+#include "thread.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,7 +227,8 @@ static int lookup_wait(struct lookup *l, int64_t deadline,
 	return rc;
 }
 
-static int resolve(const char *host, uint16_t port, int64_t deadline,
+/* The list without blocking longer than @deadline. */
+static int look_up(const char *host, uint16_t port, int64_t deadline,
 		   struct addrinfo **list)
 {
 	struct lookup *l;
@@ -241,7 +242,7 @@ static int resolve(const char *host, uint16_t port, int64_t deadline,
 	l = lookup_create(host, service);
 	if (!l)
 		return vbn_fail(-ENOMEM, "no memory to look up %s", host);
-	rc = net_thread(lookup_thread, l, "vbn-lookup", &thread);
+	rc = vbn_thread_start(&thread, "vbn-lookup", lookup_thread, l);
 	if (rc) {
 		lookup_free(l);
 		return vbn_fail(rc, "cannot start a thread: %s", strerror(-rc));
@@ -253,6 +254,24 @@ static int resolve(const char *host, uint16_t port, int64_t deadline,
 				"cannot look up host %s of the job's address: "
 				"%s; check VBN_ADDRESS or MASTER_ADDR",
 				host, gai_strerror(rc));
+	return 0;
+}
+
+int net_resolve(const char *host, uint16_t port, int64_t deadline,
+		struct net_addr *addrs, size_t room, size_t *n)
+{
+	struct addrinfo *list;
+	int rc = look_up(host, port, deadline, &list);
+
+	if (rc)
+		return rc;
+	*n = 0;
+	for (const struct addrinfo *ai = list; ai && *n < room;
+	     ai = ai->ai_next) {
+		memcpy(&addrs[*n].sa, ai->ai_addr, ai->ai_addrlen);
+		addrs[(*n)++].len = ai->ai_addrlen;
+	}
+	freeaddrinfo(list);
 	return 0;
 }
 
@@ -294,19 +313,26 @@ static void tune(int fd)
 	set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, NET_DEAD_MS);
 }
 
-static int listen_at(const struct addrinfo *ai, int *out)
+static int make_socket(sa_family_t family)
 {
-	int fd = socket(ai->ai_family,
-			ai->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
-			ai->ai_protocol);
+	int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			IPPROTO_TCP);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static int listen_at(const struct net_addr *addr, bool v6only, int *out)
+{
+	int fd = make_socket(addr->sa.ss_family);
 	int rc;
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-	if (ai->ai_family == AF_INET6)
-		set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
-	if (bind(fd, ai->ai_addr, ai->ai_addrlen) || listen(fd, SOMAXCONN)) {
+	if (addr->sa.ss_family == AF_INET6)
+		set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6only);
+	if (bind(fd, (const struct sockaddr *)&addr->sa, addr->len) ||
+	    listen(fd, SOMAXCONN)) {
 		rc = -errno;
 		close(fd);
 		return rc;
@@ -317,38 +343,26 @@ static int listen_at(const struct addrinfo *ai, int *out)
 	return rc;
 }
 
-int net_listen(const char *host, uint16_t port, int64_t deadline, int *fd)
+int net_listen(const struct net_addr *addr, int *fd)
 {
-	struct addrinfo *list;
-	int rc = resolve(host, port, deadline, &list);
+	return listen_at(addr, true, fd);
+}
 
-	if (rc)
+int net_listen_any(uint16_t port, int *fd)
+{
+	struct net_addr any = {.len = sizeof(struct sockaddr_in6)};
+	int rc;
+
+	any.sa.ss_family = AF_INET6; /* all zero: every address */
+	net_addr_set_port(&any, port);
+	rc = listen_at(&any, false, fd);
+	if (rc != -EAFNOSUPPORT && rc != -EADDRNOTAVAIL)
 		return rc;
-	rc = -EADDRNOTAVAIL;
-	for (const struct addrinfo *ai = list; ai; ai = ai->ai_next) {
-		rc = listen_at(ai, fd);
-		if (!rc || rc == -EADDRINUSE)
-			break;
-	}
-	freeaddrinfo(list);
-	switch (rc) {
-	case 0:
-		return 0;
-	case -EADDRINUSE:
-		return vbn_fail(rc,
-				"port %u of %s is in use: end the program "
-				"that serves it, or give the job another port "
-				"(VBN_ADDRESS=host:port)",
-				(unsigned)port, host);
-	case -EADDRNOTAVAIL:
-		return vbn_fail(rc,
-				"%s is not an address of this machine: the "
-				"job's address must be one of rank 0's host",
-				host);
-	default:
-		return vbn_fail(rc, "cannot listen at %s port %u: %s", host,
-				(unsigned)port, strerror(-rc));
-	}
+	/* No IPv6 here. */
+	any = (struct net_addr){.len = sizeof(struct sockaddr_in)};
+	any.sa.ss_family = AF_INET;
+	net_addr_set_port(&any, port);
+	return listen_at(&any, true, fd);
 }
 
 int net_adopt_listener(int fd)
@@ -404,13 +418,13 @@ static bool is_self(int fd)
 	       !memcmp(&a, &b, alen);
 }
 
-static int dial(int fd, const struct addrinfo *ai, int64_t deadline)
+static int dial(int fd, const struct net_addr *to, int64_t deadline)
 {
 	struct pollfd p = {.fd = fd, .events = POLLOUT};
 	socklen_t len = sizeof(int);
 	int err = 0, n;
 
-	if (connect(fd, ai->ai_addr, ai->ai_addrlen)) {
+	if (connect(fd, (const struct sockaddr *)&to->sa, to->len)) {
 		if (errno != EINPROGRESS && errno != EINTR)
 			return -errno;
 		do
@@ -426,31 +440,22 @@ static int dial(int fd, const struct addrinfo *ai, int64_t deadline)
 	return -err;
 }
 
-int net_connect(const char *host, uint16_t port, int64_t deadline, int *out)
+int net_connect(const struct net_addr *to, const struct net_addr *from,
+		int64_t deadline, int *out)
 {
-	struct addrinfo *list;
-	int rc = resolve(host, port, deadline, &list), fd = -1;
+	int fd = make_socket(to->sa.ss_family), rc = 0;
 
-	if (rc)
-		return rc;
-	rc = -EADDRNOTAVAIL;
-	for (const struct addrinfo *ai = list; ai; ai = ai->ai_next) {
-		fd = socket(ai->ai_family,
-			    ai->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
-			    ai->ai_protocol);
-		if (fd < 0) {
-			rc = -errno;
-			continue;
-		}
-		rc = dial(fd, ai,
+	if (fd < 0)
+		return fd;
+	if (from && bind(fd, (const struct sockaddr *)&from->sa, from->len))
+		rc = -errno;
+	if (!rc)
+		rc = dial(fd, to,
 			  net_sooner(deadline, net_deadline(NET_DIAL_MS)));
-		if (!rc)
-			break;
+	if (rc) {
 		close(fd);
-	}
-	freeaddrinfo(list);
-	if (rc)
 		return rc;
+	}
 	tune(fd);
 	rc = guard(fd);
 	if (!rc)
@@ -477,25 +482,5 @@ int net_pair(int fds[2])
 	}
 	fds[0] = pair[0];
 	fds[1] = pair[1];
-	return 0;
-}
-
-int net_thread(void *(*fn)(void *), void *arg, const char *name,
-	       pthread_t *thread)
-{
-	static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
-	sigset_t all, old;
-	int rc;
-
-	/* A fault is this thread's own: the application's handler gets it. */
-	sigfillset(&all);
-	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
-		sigdelset(&all, faults[i]);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(thread, NULL, fn, arg);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc)
-		return -rc;
-	pthread_setname_np(*thread, name);
 	return 0;
 }

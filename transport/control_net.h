@@ -7,6 +7,8 @@
 #ifndef VBN_CONTROL_NET_H
 #define VBN_CONTROL_NET_H
 
+#include "netif.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,29 +24,26 @@ int net_remaining(int64_t deadline);
 int64_t net_sooner(int64_t a, int64_t b);
 
 /*
- * Listen on @host's first address that this machine has. -EADDRINUSE,
- * -EADDRNOTAVAIL (not an address of this machine), -ENXIO (name not found).
+ * @host's addresses, at most @room. -ENXIO: not found, with vbn_fail(), also
+ * at the deadline.
  */
-int net_listen(const char *host, uint16_t port, int64_t deadline, int *fd);
+int net_resolve(const char *host, uint16_t port, int64_t deadline,
+		struct net_addr *addrs, size_t room, size_t *n);
+/* -EADDRINUSE, -EADDRNOTAVAIL (not an address of this machine). */
+int net_listen(const struct net_addr *addr, int *fd);
+int net_listen_any(uint16_t port, int *fd); /* all addresses, both families */
 /* Take over a listening socket; it is closed on error. -EINVAL if it is not. */
 int net_adopt_listener(int fd);
 /* -EAGAIN: none waiting. -EMFILE and the like as accept4(). */
 int net_accept(int listen_fd, int *fd);
-/*
- * One try on each of @host's addresses. -ECONNREFUSED and the like are worth
- * another. -ENXIO: the name was not found, and vbn_fail() was called; else it
- * was not.
- */
-int net_connect(const char *host, uint16_t port, int64_t deadline, int *fd);
+/* One try; @from is the own end, or NULL. */
+int net_connect(const struct net_addr *to, const struct net_addr *from,
+		int64_t deadline, int *fd);
 /* A connected pair, for the rank that serves the store. */
 int net_pair(int fds[2]);
 void net_close(int fd);
 
 /* "10.0.0.1:4711" of the other end (@peer) or ours; "?" if unknown. */
 void net_name(int fd, bool peer, char *buf, size_t len);
-
-/* pthread_create() of a named thread that blocks asynchronous signals. */
-int net_thread(void *(*fn)(void *), void *arg, const char *name,
-	       pthread_t *thread);
 
 #endif

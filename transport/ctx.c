@@ -6,8 +6,6 @@
 #include "core.h"
 
 #include <errno.h>
-#include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -15,16 +13,17 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Before sleeping: polls, then polls that give the core away in between. */
-#define SPIN_POLLS  64
-#define YIELD_POLLS 16
-
 uint64_t now_ms(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+uint64_t deadline_of(int timeout_ms)
+{
+	return timeout_ms < 0 ? UINT64_MAX : now_ms() + (uint64_t)timeout_ms;
 }
 
 void op_list_init(struct op_list *list)
@@ -53,6 +52,30 @@ struct vbn_op *op_pop(struct op_list *list)
 	return op;
 }
 
+/*
+ * UCX is there for whom nothing else reaches: that it cannot be had now must
+ * not keep the others from working, but it is said.
+ */
+static bool can_do_without(struct vbn_ctx *ctx, int provider)
+{
+	struct vbn_job *job = ctx->job;
+
+	if (provider != PROVIDER_UCX || job->forced >= 0 ||
+	    (!ctx->pctx[PROVIDER_SHM] && !ctx->pctx[PROVIDER_VERBS]))
+		return false;
+	vbn_log(VBN_WARN, "rank %d: context %d goes without ucx: %s", job->rank,
+		ctx->index, vbn_error());
+	snprintf(ctx->no_ucx, sizeof(ctx->no_ucx), "%s", vbn_error());
+	return true;
+}
+
+const char *ctx_why_without(const struct vbn_ctx *ctx, int provider)
+{
+	if (provider == PROVIDER_UCX && ctx->no_ucx[0])
+		return ctx->no_ucx;
+	return ctx->job->providers[provider].why;
+}
+
 static int open_providers(struct vbn_ctx *ctx, struct blob *addresses)
 {
 	for (int i = 0; i < PROVIDERS; i++) {
@@ -66,7 +89,9 @@ static int open_providers(struct vbn_ctx *ctx, struct blob *addresses)
 				       &addresses[i]);
 		if (err) {
 			ctx->pctx[i] = NULL;
-			return err;
+			addresses[i].len = 0;
+			if (!can_do_without(ctx, i))
+				return err;
 		}
 	}
 	return 0;
@@ -123,11 +148,27 @@ static int take_index(struct vbn_ctx *ctx)
 	return err;
 }
 
+/* Nobody has heard of it: the next context may have the number. */
+static void give_index_back(struct vbn_ctx *ctx)
+{
+	pthread_mutex_lock(&ctx->job->lock);
+	if (ctx->job->nctxs == ctx->index + 1)
+		ctx->job->nctxs--;
+	pthread_mutex_unlock(&ctx->job->lock);
+}
+
 static void set_visible(struct vbn_ctx *ctx, struct vbn_ctx *value)
 {
 	pthread_mutex_lock(&ctx->job->lock);
 	ctx->job->ctxs[ctx->index] = value;
 	pthread_mutex_unlock(&ctx->job->lock);
+}
+
+/* Of the provider that stands for none. */
+static int no_progress(void *pctx)
+{
+	(void)pctx;
+	return 0;
 }
 
 static struct vbn_ctx *ctx_new(struct vbn_job *job)
@@ -138,6 +179,8 @@ static struct vbn_ctx *ctx_new(struct vbn_job *job)
 		return NULL;
 	ctx->job = job;
 	ctx->wake_fd = ctx->epoll_fd = -1;
+	wait_init(ctx);
+	ctx->active[0].poll = ctx->active[0].progress = no_progress;
 	ctx->nbuckets = 16;
 	ctx->buckets = calloc(ctx->nbuckets, sizeof(struct vbn_ep *));
 	op_list_init(&ctx->deferred);
@@ -147,6 +190,7 @@ static struct vbn_ctx *ctx_new(struct vbn_job *job)
 	fetches_init(ctx);
 	pthread_mutex_init(&ctx->inbox_lock, NULL);
 	if (!ctx->buckets || memmap_reader_open(job->map, &ctx->reader)) {
+		pthread_mutex_destroy(&ctx->inbox_lock);
 		free(ctx->buckets);
 		free(ctx);
 		return NULL;
@@ -170,6 +214,22 @@ static void ctx_free(struct vbn_ctx *ctx)
 	free(ctx);
 }
 
+static void drain_inbox(struct vbn_ctx *ctx)
+{
+	struct ep_event *event, *next;
+
+	pthread_mutex_lock(&ctx->inbox_lock);
+	event = ctx->inbox;
+	ctx->inbox = NULL;
+	ctx->inbox_tail = &ctx->inbox;
+	pthread_mutex_unlock(&ctx->inbox_lock);
+	for (; event; event = next) {
+		next = event->next;
+		ep_handle_event(ctx, event);
+		free(event);
+	}
+}
+
 int vbn_ctx_open(struct vbn_ctx **out, struct vbn_job *job,
 		 const struct vbn_ctx_options *opts)
 {
@@ -185,47 +245,69 @@ int vbn_ctx_open(struct vbn_ctx **out, struct vbn_job *job,
 	if (err)
 		goto free;
 	err = open_descriptors(ctx);
-	if (err)
+	if (!err)
+		err = open_providers(ctx, addresses);
+	if (!err)
+		err = watch_providers(ctx);
+	if (err) {
+		give_index_back(ctx);
 		goto free;
-	err = open_providers(ctx, addresses);
-	if (err)
-		goto free;
-	err = watch_providers(ctx);
-	if (err)
-		goto free;
+	}
 	set_visible(ctx, ctx);
 	err = address_publish(ctx, addresses);
 	if (err)
 		goto hide;
+	staging_prepare(ctx);
 	job_hold(job);
 	*out = ctx;
 	return 0;
 
 hide:
+	/* a peer may have heard of it, though the set has failed */
+	ctx->closing = true;
 	connect_withdraw(ctx);
+	drain_inbox(ctx);
+	for (int i = 0; i < ctx->neps; i++)
+		ep_free(ctx->eps[i]);
 free:
 	ctx_free(ctx);
 	return err;
 }
 
-static void drain_inbox(struct vbn_ctx *ctx)
+/* Rare, and out of the way of vbn_progress(). */
+static __attribute__((noinline)) void take_news(struct vbn_ctx *ctx)
 {
-	struct ep_event *event, *next;
-
-	if (!atomic_load_explicit(&ctx->inbox_full, memory_order_acquire))
+	/* first: what comes now stays news */
+	if (!(atomic_exchange(&ctx->news, 0) & NEWS_EVENT))
 		return;
-	pthread_mutex_lock(&ctx->inbox_lock);
-	event = ctx->inbox;
-	ctx->inbox = NULL;
-	ctx->inbox_tail = &ctx->inbox;
-	atomic_store_explicit(&ctx->inbox_full, false, memory_order_relaxed);
-	pthread_mutex_unlock(&ctx->inbox_lock);
-	for (; event; event = next) {
-		next = event->next;
-		ctx->happened++;
-		ep_handle_event(ctx, event);
-		free(event);
-	}
+	ctx->happened = true;
+	drain_inbox(ctx);
+	if (ctx->deaths_seen != atomic_load(&ctx->job->deaths))
+		ctx->gone_unchecked = ctx->todo = true;
+}
+
+static void alert(struct vbn_ctx *ctx)
+{
+	atomic_fetch_or(&ctx->news, NEWS_EVENT);
+	vbn_ctx_wake(ctx);
+}
+
+void ctx_alert_all(struct vbn_job *job)
+{
+	pthread_mutex_lock(&job->lock);
+	for (int i = 0; i < job->nctxs; i++)
+		if (job->ctxs[i])
+			alert(job->ctxs[i]);
+	pthread_mutex_unlock(&job->lock);
+}
+
+void ctx_unmapped_all(struct vbn_job *job)
+{
+	pthread_mutex_lock(&job->lock);
+	for (int i = 0; i < job->nctxs; i++)
+		if (job->ctxs[i])
+			atomic_fetch_or(&job->ctxs[i]->news, NEWS_UNMAPPED);
+	pthread_mutex_unlock(&job->lock);
 }
 
 void ctx_post_event(struct vbn_ctx *ctx, struct ep_event *event)
@@ -234,9 +316,18 @@ void ctx_post_event(struct vbn_ctx *ctx, struct ep_event *event)
 	pthread_mutex_lock(&ctx->inbox_lock);
 	*ctx->inbox_tail = event;
 	ctx->inbox_tail = &event->next;
-	atomic_store_explicit(&ctx->inbox_full, true, memory_order_release);
 	pthread_mutex_unlock(&ctx->inbox_lock);
-	vbn_ctx_wake(ctx);
+	alert(ctx);
+}
+
+void core_again(struct vbn_ctx *ctx)
+{
+	ctx->again = ctx->todo = true;
+}
+
+void core_again_any(struct vbn_ctx *ctx)
+{
+	atomic_fetch_or(&ctx->news, NEWS_AGAIN);
 }
 
 static void run_deferred(struct vbn_ctx *ctx)
@@ -272,166 +363,105 @@ static void run_pumps(struct vbn_ctx *ctx)
 	}
 }
 
-int vbn_progress(struct vbn_ctx *ctx)
+/* Not put off for ever by a context that is never quiet. */
+static void look_for_gone(struct vbn_ctx *ctx, int events)
 {
-	uint64_t before = ctx->happened;
-	unsigned imports;
+	if (!ctx->gone_since_ms)
+		ctx->gone_since_ms = now_ms();
+	if (!events || now_ms() - ctx->gone_since_ms >= LEAVE_GRACE_MS) {
+		ctx->gone_since_ms = 0;
+		ep_check_gone(ctx);
+	}
+}
+
+static int others_progress(struct vbn_ctx *ctx)
+{
 	int events = 0;
 
-	if (ctx->in_progress)
-		return 0;
-	imports =
-		atomic_load_explicit(&ctx->job->imports, memory_order_acquire);
-	if (imports != ctx->imports_seen) {
-		ctx->imports_seen = imports;
-		ctx->happened++;
+	for (int i = 1; i < ctx->nactive; i++)
+		events += ctx->active[i].progress(ctx->active[i].pctx);
+	return events;
+}
+
+static int first_progress(struct vbn_ctx *ctx)
+{
+	ctx->again = false;
+	return ctx->active[0].progress(ctx->active[0].pctx);
+}
+
+/* What does not happen at each progress. */
+static int chores(struct vbn_ctx *ctx, int events)
+{
+	ctx->todo = false; /* first: what comes up from now on is due again */
+	if (ctx->again) {
+		events += first_progress(ctx);
+		events += others_progress(ctx);
 	}
-	ctx->in_progress = true;
-	memmap_quiescent(ctx->reader);
-	drain_inbox(ctx);
 	if (ctx->deferred.head) {
 		run_deferred(ctx);
 		events++;
 	}
-	for (int i = 0; i < PROVIDERS; i++)
-		if (ctx->used[i])
-			events += ctx->job->providers[i].ops->progress(
-				ctx->pctx[i]);
 	if (ctx->parked)
 		parked_deliver(ctx);
 	if (ctx->pumping)
 		run_pumps(ctx);
 	/* Last: what the dead have sent before is delivered first. */
-	if (ctx->leaving ||
-	    ctx->deaths_seen != atomic_load_explicit(&ctx->job->deaths,
-						     memory_order_acquire)) {
-		if (!ctx->gone_since_ms)
-			ctx->gone_since_ms = now_ms();
-		/* Not put off for ever by a context that is never quiet. */
-		if (!events ||
-		    now_ms() - ctx->gone_since_ms >= LEAVE_GRACE_MS) {
-			ctx->gone_since_ms = 0;
-			ep_check_gone(ctx);
-		}
-	}
-	ctx->in_progress = false;
-	return events ? events : ctx->happened != before;
+	if (ctx->leaving || ctx->gone_unchecked)
+		look_for_gone(ctx, events);
+	if (ctx->parked || ctx->leaving || ctx->gone_unchecked)
+		ctx->todo = true;
+	return events;
 }
 
-int vbn_ctx_fd(struct vbn_ctx *ctx)
+/* What remains of a progress in which @events came from the first provider. */
+static __attribute__((noinline)) int progress_rest(struct vbn_ctx *ctx,
+						   int events)
 {
-	return ctx->epoll_fd;
+	if (ctx->several)
+		events += others_progress(ctx);
+	if (ctx->todo)
+		events = chores(ctx, events);
+	if (!events && ctx->happened)
+		events = 1;
+	ctx->happened = ctx->in_progress = false;
+	return events;
 }
 
-static int arm(struct vbn_ctx *ctx)
+static __attribute__((noinline)) int progress_all(struct vbn_ctx *ctx)
 {
-	uint64_t count;
+	if (ctx->in_progress)
+		return 0;
+	ctx->in_progress = true;
+	ctx->happened = false;
+	if (atomic_load_explicit(&ctx->news, memory_order_relaxed))
+		take_news(ctx);
+	memmap_quiescent(ctx->reader); /* behind the news of what is gone */
+	return progress_rest(ctx, first_progress(ctx));
+}
 
-	/* Drained first: what is signalled from here on makes it readable. */
-	if (read(ctx->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-		return vbn_fail(-errno, "eventfd: %s", strerror(errno));
-	for (int i = 0; i < PROVIDERS; i++) {
-		const struct job_provider *p = &ctx->job->providers[i];
-
-		if (ctx->used[i] && p->ops->arm) {
-			int err = p->ops->arm(ctx->pctx[i]);
-
-			if (err)
-				return err;
-		}
-	}
-	if (ctx->deferred.head || atomic_load(&ctx->inbox_full) ||
-	    ctx->imports_seen != atomic_load(&ctx->job->imports) ||
-	    ctx->deaths_seen != atomic_load(&ctx->job->deaths))
-		return -EAGAIN;
+/* Nothing happened; so often that this is when to be quiescent. */
+static int progress_none(struct vbn_ctx *ctx)
+{
+	ctx->state = 0;
+	memmap_quiescent(ctx->reader);
 	return 0;
 }
 
-/* A caller that sleeps by itself knows nothing of sleep_limit(). */
-int vbn_ctx_arm(struct vbn_ctx *ctx)
+int vbn_progress(struct vbn_ctx *ctx)
 {
-	if (ctx->pumping || ctx->leaving || parked_ready(ctx))
-		return -EAGAIN;
-	return arm(ctx);
-}
+	int events;
 
-/* What needs a look again though nothing will signal it. */
-static int sleep_limit(const struct vbn_ctx *ctx)
-{
-	return ctx->pumping ? 1 : ctx->leaving ? LEAVE_GRACE_MS : -1;
-}
-
-static int sleep_until(struct vbn_ctx *ctx, uint64_t deadline)
-{
-	struct pollfd pfd = {.fd = ctx->epoll_fd, .events = POLLIN};
-	int limit = sleep_limit(ctx);
-	int timeout = -1;
-	int err = arm(ctx);
-
-	if (err)
-		return err == -EAGAIN ? 0 : err;
-	if (deadline != UINT64_MAX) {
-		uint64_t now = now_ms();
-
-		timeout = deadline <= now ? 0 : (int)(deadline - now);
-	}
-	if (limit >= 0 && (timeout < 0 || limit < timeout))
-		timeout = limit;
-	ctx->counters.sleeps++;
-	poll(&pfd, 1, timeout);
-	return 0;
-}
-
-static uint64_t deadline_of(int timeout_ms)
-{
-	return timeout_ms < 0 ? UINT64_MAX : now_ms() + (uint64_t)timeout_ms;
-}
-
-/*
- * Progress until there was an event or *done turns from -EINPROGRESS.
- * Returns false at the deadline.
- */
-static bool wait_event(struct vbn_ctx *ctx, const int *status,
-		       uint64_t deadline)
-{
-	unsigned rounds = 0;
-
-	for (int polls = 0;; polls++) {
-		int events = vbn_progress(ctx);
-
-		if (status ? *status != -EINPROGRESS : events > 0)
-			return true;
-		if (events > 0)
-			polls = 0;
-		if (polls < SPIN_POLLS && ++rounds % SPIN_POLLS)
-			continue;
-		if (deadline != UINT64_MAX && now_ms() >= deadline)
-			return false;
-		if (polls < SPIN_POLLS)
-			continue;
-		if (polls < SPIN_POLLS + YIELD_POLLS)
-			sched_yield();
-		else if (sleep_until(ctx, deadline))
-			return false;
-	}
-}
-
-int vbn_ctx_wait(struct vbn_ctx *ctx, int timeout_ms)
-{
-	if (ctx->in_progress)
-		return 0; /* in a callback nothing can be progressed */
-	return wait_event(ctx, NULL, deadline_of(timeout_ms)) ? 1 : 0;
-}
-
-int vbn_wait(struct vbn_ctx *ctx, struct vbn_op *op, int timeout_ms)
-{
-	if (ctx->in_progress)
-		return vbn_fail(-EDEADLK, "vbn_wait() inside a callback");
-	if (!wait_event(ctx, &op->status, deadline_of(timeout_ms)))
-		return vbn_fail(-ETIMEDOUT,
-				"the operation is in flight after %d ms",
-				timeout_ms);
-	return op->status;
+	if (atomic_load_explicit(&ctx->state_news, memory_order_relaxed))
+		return progress_all(ctx);
+	ctx->state = STATE_IN_PROGRESS;
+	/* one provider is what there is nearly always */
+	events = ctx->active[0].poll(ctx->active[0].pctx);
+	if (ctx->state != STATE_IN_PROGRESS)
+		return progress_rest(ctx, events);
+	if (!events)
+		return progress_none(ctx);
+	ctx->state = 0;
+	return events;
 }
 
 void vbn_ctx_wake(struct vbn_ctx *ctx)
@@ -471,6 +501,7 @@ void vbn_ctx_close(struct vbn_ctx *ctx)
 
 	run_hooks(ctx);
 	ctx->closing = true;
+	ctx->in_progress = true; /* for the callbacks of what is flushed */
 	connect_withdraw(ctx);
 	drain_inbox(ctx);
 	for (int i = 0; i < ctx->neps; i++) {
@@ -487,10 +518,8 @@ void vbn_ctx_close(struct vbn_ctx *ctx)
 	pieces_free(ctx);
 	if (stats && !strcmp(stats, "1"))
 		vbn_ctx_dump(ctx, stderr);
-	for (int i = 0; i < ctx->neps; i++) {
-		free(ctx->eps[i]->keys);
-		free(ctx->eps[i]);
-	}
+	for (int i = 0; i < ctx->neps; i++)
+		ep_free(ctx->eps[i]);
 	ctx_free(ctx);
 	job_release(job);
 }

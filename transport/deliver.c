@@ -13,8 +13,15 @@ void core_complete(struct vbn_ctx *ctx, struct vbn_op *op, int status)
 {
 	if (status)
 		ctx->counters.errors++;
-	ctx->happened++;
+	ctx->happened = true;
 	op->status = status;
+	if (op->done)
+		op->done(op);
+}
+
+void core_done(struct vbn_op *op)
+{
+	op->status = 0;
 	if (op->done)
 		op->done(op);
 }
@@ -22,6 +29,7 @@ void core_complete(struct vbn_ctx *ctx, struct vbn_op *op, int status)
 void core_defer(struct vbn_ctx *ctx, struct vbn_op *op, int status)
 {
 	op->priv[1] = (uint64_t)(int64_t)status;
+	ctx->todo = true;
 	op_push(&ctx->deferred, op);
 }
 
@@ -37,7 +45,6 @@ static void call(struct vbn_ep *ep, uint64_t generation, unsigned channel,
 {
 	const struct channel *ch = &ep->ctx->channels[channel];
 
-	ep->ctx->happened++;
 	if (is_message)
 		ch->message(ch->message_arg, ep, data, len);
 	else
@@ -63,8 +70,10 @@ static void park(struct vbn_ep *ep, unsigned channel, bool is_message,
 				  .len = len};
 	if (len)
 		memcpy(parked->data, data, len);
+	ctx->todo = true;
 	*ctx->parked_tail = parked;
 	ctx->parked_tail = &parked->next;
+	ep_keep(ep);
 }
 
 static void deliver(struct vbn_ep *ep, unsigned channel, bool is_message,
@@ -104,6 +113,8 @@ void parked_deliver(struct vbn_ctx *ctx)
 		*link = parked->next;
 		if (!*link)
 			ctx->parked_tail = link;
+		ctx->happened = true; /* no provider counts it now */
+		ep_unkeep(parked->ep, parked->generation);
 		call(parked->ep, parked->generation, parked->channel,
 		     parked->is_message, parked->value, parked->data,
 		     parked->len);
@@ -129,13 +140,24 @@ void core_credit_back(struct vbn_ep *ep)
 
 void core_notify(struct vbn_ep *ep, uint32_t imm)
 {
-	deliver(ep, imm >> 28, false, imm & VBN_NOTIFY_MAX, NULL, 0);
+	const struct channel *ch = &ep->ctx->channels[imm >> 28];
+	uint64_t generation = ep->generation;
+
+	if (ep->ctx->parked || !ch->notify) {
+		deliver(ep, imm >> 28, false, imm & VBN_NOTIFY_MAX, NULL, 0);
+		return;
+	}
+	ch->notify(ch->notify_arg, ep, imm & VBN_NOTIFY_MAX);
+	ep_return_credit(ep, generation);
 }
 
 void core_message(struct vbn_ep *ep, const struct message_header *header,
 		  const void *data, size_t len)
 {
 	switch (header->kind) {
+	case MESSAGE_EAGER:
+		eager_deliver(ep, data, len);
+		break;
 	case MESSAGE_CREDIT:
 		ep->tx_credits += header->u32;
 		break;
@@ -201,6 +223,8 @@ void vbn_ctx_dump(const struct vbn_ctx *ctx, FILE *out)
 		{"doorbells", c->doorbells},
 		{"errors", c->errors},
 		{"sleeps", c->sleeps},
+		{"completions", c->completions},
+		{"kicks", c->kicks},
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)

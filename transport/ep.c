@@ -45,10 +45,23 @@ static void rehash(struct vbn_ctx *ctx)
 	}
 }
 
+/* Of an endpoint that is not ready for any put. */
+static struct quick no_quick;
+
+void ep_requick(struct vbn_ep *ep)
+{
+	if (ep->conn && !ep->status && !ep->pump.op && ep->ops->quick)
+		ep->quick = ep->ops->quick(ep->conn);
+	else
+		ep->quick = &no_quick;
+}
+
 static void ep_init(struct vbn_ep *ep)
 {
+	ep->quick = &no_quick;
 	ep->idle = true;
 	ep->status = -EINPROGRESS;
+	ep->keys = keys_none;
 	op_list_init(&ep->recvs);
 	op_list_init(&ep->fetching);
 	op_list_init(&ep->rendezvous);
@@ -108,45 +121,47 @@ int vbn_ep_open(struct vbn_ep **out, struct vbn_ctx *ctx, int rank, int index)
 	if (ep->idle || (ep->status != 0 && ep->status != -EINPROGRESS)) {
 		ep->idle = false;
 		ep->status = -EINPROGRESS;
-		ep->connect_deadline_ms =
-			now_ms() + (uint64_t)ctx->job->timeout_ms;
+		ep->connect_deadline_ms = deadline_of(ctx->job->timeout_ms);
 		connect_start(ctx, rank, index, ep->generation);
 	}
 	*out = ep;
 	return 0;
 }
 
-void ep_drop_key(struct vbn_ep *ep, void *conn, struct ep_key *key)
+void ep_free(struct vbn_ep *ep)
 {
-	if (!key->generation)
-		return;
-	if (ep->ops->key_release)
-		ep->ops->key_release(conn, key->key);
-	import_put(key->import);
-	*key = (struct ep_key){0};
+	free(ep->answers);
+	if (ep->keys != keys_none)
+		free(ep->keys);
+	free(ep->why);
+	free(ep);
 }
 
 /* Completes all that the endpoint holds; afterwards it holds nothing. */
 void ep_shutdown(struct vbn_ep *ep, int status)
 {
+	struct vbn_ctx *ctx = ep->ctx;
+	bool in_progress = ctx->in_progress;
 	void *conn = ep->conn;
 
+	ctx->in_progress = true; /* callbacks run here as in progress */
 	ep->conn = NULL;
 	if (!ep->status)
 		ep->status = status; /* callbacks may try to post */
+	ep_requick(ep);
 	ep->peer_closed = false;
 	if (ep->leave_at_ms) {
 		ep->leave_at_ms = 0;
 		ep->ctx->leaving--;
 	}
 	if (conn) {
-		for (uint32_t i = 0; i < ep->nkeys; i++)
-			ep_drop_key(ep, conn, &ep->keys[i]);
+		keys_detach_all(ep, conn);
 		ep->ops->conn_close(conn, status);
 	}
 	pump_fail(ep, status);
 	send_fail(ep, status);
 	atomic_fail(ep, status);
+	ctx->in_progress = in_progress;
 }
 
 void ep_fail(struct vbn_ep *ep, int status, const char *why)
@@ -155,7 +170,8 @@ void ep_fail(struct vbn_ep *ep, int status, const char *why)
 
 	if (ep->idle || (ep->status && ep->status != -EINPROGRESS))
 		return;
-	snprintf(ep->why, sizeof(ep->why), "%s", why);
+	free(ep->why);
+	ep->why = strdup(why);
 	ep->status = status;
 	if (!was_open)
 		ep->idle = true; /* nobody here asked for it */
@@ -183,6 +199,19 @@ void core_failed(struct vbn_ep *ep, int status, const char *why)
 	ep_fail(ep, status, why);
 }
 
+static void activate(struct vbn_ctx *ctx, enum provider_id provider)
+{
+	const struct provider *ops = ctx->job->providers[provider].ops;
+	const struct active new = {ops->poll ? ops->poll : ops->progress,
+				   ops->progress, ctx->pctx[provider], ops};
+
+	for (int i = 0; i < ctx->nactive; i++)
+		if (ctx->active[i].ops == new.ops)
+			return;
+	ctx->active[ctx->nactive++] = new;
+	ctx->several = ctx->nactive > 1;
+}
+
 static void connected(struct vbn_ctx *ctx, struct vbn_ep *ep,
 		      struct ep_event *event)
 {
@@ -196,19 +225,24 @@ static void connected(struct vbn_ctx *ctx, struct vbn_ep *ep,
 	ep->ops = p->ops;
 	ep->provider = event->provider;
 	ep->conn = event->conn;
-	ctx->used[event->provider] = true;
+	ep->caps = &p->caps;
+	ep->plain_max = ep->caps->any_local ? ep->caps->max_piece
+					    : ep->caps->inline_max;
+	activate(ctx, event->provider);
 	ep->generation = event->generation;
-	ep->credits = ep->tx_credits = p->caps.credits;
-	ep->rx_consumed = 0;
+	ep->rx_window = ep->tx_credits = p->caps.credits;
+	ep->rx_consumed = ep->rx_kept = 0;
+	ep->rx_grown = false;
 	ep->status = 0;
 	err = ep->ops->conn_attach(ep->conn, ep);
 	if (err)
 		core_failed(ep, err, vbn_error());
+	ep_requick(ep);
 	/* A death that was noticed before this connection is looked at again.
 	 */
 	if (control_rank_gone(ctx->job->control, ep->rank) ||
 	    control_rank_dead(ctx->job->control, 0))
-		ctx->deaths_seen--;
+		ctx->gone_unchecked = ctx->todo = true;
 }
 
 /* It fails after a grace: what the peer sent before may be under way. */
@@ -218,6 +252,7 @@ static void start_leaving(struct vbn_ep *ep)
 		return;
 	ep->leave_at_ms = now_ms() + LEAVE_GRACE_MS;
 	ep->ctx->leaving++;
+	ep->ctx->todo = true;
 }
 
 void ep_handle_event(struct vbn_ctx *ctx, struct ep_event *event)
@@ -279,6 +314,7 @@ void ep_check_gone(struct vbn_ctx *ctx)
 	uint64_t now = now_ms();
 
 	ctx->deaths_seen = atomic_load(&ctx->job->deaths);
+	ctx->gone_unchecked = false;
 	for (int i = 0; i < ctx->neps; i++) {
 		struct vbn_ep *ep = ctx->eps[i];
 		char why[64];
@@ -317,12 +353,13 @@ int ep_usable(struct vbn_ep *ep)
 	}
 	return vbn_fail(ep->status == -ETIMEDOUT ? -ETIMEDOUT : -ECONNRESET,
 			"rank %d: no connection to context %d of rank %d: %s",
-			ep->ctx->job->rank, ep->index, ep->rank, ep->why);
+			ep->ctx->job->rank, ep->index, ep->rank,
+			ep->why ? ep->why : "out of memory");
 }
 
 int vbn_ep_connect(struct vbn_ep *ep, int timeout_ms)
 {
-	uint64_t end = now_ms() + (uint64_t)timeout_ms;
+	uint64_t end = deadline_of(timeout_ms);
 	int err;
 
 	while ((err = ep_usable(ep)) == -EAGAIN) {
@@ -352,6 +389,7 @@ void ep_want_pump(struct vbn_ep *ep)
 	ep->in_pumping = true;
 	ep->next_pumping = ep->ctx->pumping;
 	ep->ctx->pumping = ep;
+	ep->ctx->todo = true;
 }
 
 /* A notify or message was consumed: return credits half a window a time. */
@@ -359,8 +397,21 @@ void ep_return_credit(struct vbn_ep *ep, uint64_t generation)
 {
 	if (generation != ep->generation)
 		return; /* came by an older connection, which is gone */
-	if (++ep->rx_consumed >= ep->credits / 2)
+	if (++ep->rx_consumed >= ep->rx_window / 2)
 		ep_want_pump(ep);
+}
+
+/* Credits that wait here would hold up what comes behind: a larger window. */
+void ep_keep(struct vbn_ep *ep)
+{
+	if (++ep->rx_kept >= ep->rx_window / 2)
+		ep_want_pump(ep);
+}
+
+void ep_unkeep(struct vbn_ep *ep, uint64_t generation)
+{
+	if (generation == ep->generation)
+		ep->rx_kept--;
 }
 
 int vbn_ep_status(const struct vbn_ep *ep)

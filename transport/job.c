@@ -259,18 +259,13 @@ static void on_gone(void *arg, int rank, bool died)
 		vbn_log(VBN_WARN, "rank %d: rank %d has died", job->rank, rank);
 	connect_gone(job, rank);
 	atomic_fetch_add(&job->deaths, 1);
-	pthread_mutex_lock(&job->lock);
-	for (int i = 0; i < job->nctxs; i++)
-		if (job->ctxs[i])
-			vbn_ctx_wake(job->ctxs[i]);
-	pthread_mutex_unlock(&job->lock);
+	ctx_alert_all(job);
 }
 
 static void job_free(struct vbn_job *job)
 {
 	if (job->map)
 		memmap_destroy(job->map);
-	free(job->peers);
 	free(job->generations);
 	pthread_mutex_destroy(&job->staging_lock);
 	pthread_mutex_destroy(&job->lock);
@@ -292,8 +287,7 @@ static struct vbn_job *job_new(const struct job_config *config)
 		config->provider[0] ? provider_index(config->provider) : -1;
 	job->host_id = make_host_id();
 	job->generations = calloc(REGION_MAX, sizeof(*job->generations));
-	job->peers = calloc((size_t)config->nranks, sizeof(*job->peers));
-	if (!job->generations || !job->peers || memmap_create(&job->map)) {
+	if (!job->generations || memmap_create(&job->map)) {
 		job_free(job);
 		return NULL;
 	}
@@ -320,6 +314,8 @@ int vbn_job_open(struct vbn_job **out, const struct vbn_job_options *opts)
 		.nranks = config.nranks,
 		.host = config.host,
 		.port = config.port,
+		.ifname = config.ifname,
+		.launch = config.launch,
 		.secret = config.secret,
 		.listen_fd = config.listen_fd,
 		.timeout_ms = config.timeout_ms,
@@ -334,9 +330,14 @@ int vbn_job_open(struct vbn_job **out, const struct vbn_job_options *opts)
 	err = open_providers(job);
 	if (err)
 		goto close_control;
+	err = hosts_publish(job);
+	if (err)
+		goto close_providers;
 	*out = job;
 	return 0;
 
+close_providers:
+	close_providers(job);
 close_control:
 	control_close(job->control);
 	connect_free_all(job);

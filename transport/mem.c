@@ -6,6 +6,7 @@
  * shows is complete. A region number is reused with a higher generation.
  */
 #include "core.h"
+#include "limit.h"
 #include "wire.h"
 
 #include <errno.h>
@@ -13,6 +14,8 @@
 #include <string.h>
 
 #define ANNOUNCE_MAX (20 + PROVIDERS * (2 + BLOB_MAX))
+/* Pinned in each job that uses a device: small. Two contexts' stages. */
+#define STAGING_SLAB ((size_t)2 << 20)
 
 static int take_region(struct vbn_job *job, struct vbn_mem *mem)
 {
@@ -61,6 +64,29 @@ static void unregister_all(struct vbn_mem *mem)
 			p->ops->mem_deregister(p->pjob, mem->handles[i]);
 		mem->handles[i] = NULL;
 	}
+}
+
+/* Providers whose registrations are pinned: those of a device. */
+static unsigned pinning(const struct vbn_job *job)
+{
+	unsigned n = 0;
+
+	for (int i = 0; i < PROVIDERS; i++)
+		n += job->providers[i].pjob &&
+		     !job->providers[i].caps.any_local;
+	return n;
+}
+
+/* What a device's driver would only call "out of memory". */
+static int check_limits(const struct vbn_mem *mem)
+{
+	unsigned devices = pinning(mem->job);
+	int err;
+
+	if (!devices)
+		return 0;
+	err = limits_check_pinned("registration", mem->len, devices);
+	return err ? err : limits_check_maps("registration");
 }
 
 /* Registers with each provider, collecting the announcement. */
@@ -122,7 +148,9 @@ int mem_register(struct vbn_job *job, void *addr, size_t len, unsigned access,
 	err = take_region(job, mem);
 	if (err)
 		goto free;
-	err = register_all(mem, value, &n);
+	err = check_limits(mem);
+	if (!err)
+		err = register_all(mem, value, &n);
 	if (err)
 		goto give;
 	region_name(key, sizeof(key), job->rank, mem->region);
@@ -162,6 +190,7 @@ void mem_deregister(struct vbn_mem *mem)
 	unregister_all(mem);
 	give_region(job, mem);
 	memmap_remove(job->map, mem, free_mem);
+	ctx_unmapped_all(job);
 }
 
 int vbn_mem_register(struct vbn_mem **mem, struct vbn_job *job, void *addr,
@@ -209,6 +238,14 @@ int vbn_rkey_of(struct vbn_job *job, const void *addr, size_t len,
 	return 0;
 }
 
+bool vbn_mem_is_shared(struct vbn_job *job, const void *addr, size_t len)
+{
+	struct vbn_mem mem;
+
+	return memmap_find_locked(job->map, addr, len, &mem) && mem.fd >= 0 &&
+	       mem.access & VBN_ACCESS_READ;
+}
+
 void vbn_rkey_pack(const struct vbn_rkey *rkey, uint8_t bytes[VBN_RKEY_BYTES])
 {
 	uint8_t *p = bytes;
@@ -231,7 +268,8 @@ struct vbn_pool *job_staging(struct vbn_job *job)
 {
 	/* Peers fetch large sends of unregistered memory from it. */
 	struct vbn_pool_options opts = {.size = sizeof(opts),
-					.access = VBN_ACCESS_READ};
+					.access = VBN_ACCESS_READ,
+					.slab_bytes = STAGING_SLAB};
 	struct vbn_pool *pool;
 
 	pthread_mutex_lock(&job->staging_lock);
@@ -240,4 +278,31 @@ struct vbn_pool *job_staging(struct vbn_job *job)
 	pool = job->staging;
 	pthread_mutex_unlock(&job->staging_lock);
 	return pool;
+}
+
+void staging_prepare(struct vbn_ctx *ctx)
+{
+	struct vbn_job *job = ctx->job;
+	bool pieces = pinning(job) > 0;
+	struct vbn_pool *pool;
+	void *slab;
+
+	if (!pieces && !job->providers[PROVIDER_UCX].pjob)
+		return;
+	pool = job_staging(job);
+	slab = pool ? vbn_pool_alloc(pool, STAGES * STAGE_BYTES, 0) : NULL;
+	if (!slab) {
+		if (!ctx->stage_missed)
+			vbn_log(VBN_WARN,
+				"rank %d: no memory to stage unregistered "
+				"memory in: %s",
+				job->rank, vbn_error());
+		ctx->stage_missed = true;
+		return;
+	}
+	vbn_pool_free(pool, slab);
+	for (int i = 0; pieces && i < STAGES; i++)
+		if (!ctx->pieces[i].stage)
+			ctx->pieces[i].stage =
+				vbn_pool_alloc(pool, STAGE_BYTES, 4096);
 }

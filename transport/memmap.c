@@ -70,12 +70,6 @@ struct memmap {
 	struct retired *retired, **retired_tail; /* epochs ascend */
 };
 
-struct memmap_reader {
-	struct memmap *map;
-	_Atomic uint64_t epoch;
-	struct memmap_reader *next;
-};
-
 /* ---- what both sides use ---- */
 
 static bool holds(const struct entry *e, uintptr_t addr, size_t len)
@@ -441,6 +435,7 @@ int memmap_reader_open(struct memmap *map, struct memmap_reader **out)
 	if (!reader)
 		return vbn_fail(-ENOMEM, "no memory for a reader of the map");
 	reader->map = map;
+	reader->now = &map->epoch;
 	pthread_mutex_lock(&map->lock);
 	atomic_init(&reader->epoch,
 		    atomic_load_explicit(&map->epoch, memory_order_relaxed));
@@ -468,16 +463,6 @@ void memmap_reader_close(struct memmap_reader *reader)
 	pthread_mutex_unlock(&map->lock);
 	release(gone);
 	free(reader);
-}
-
-void memmap_quiescent(struct memmap_reader *reader)
-{
-	uint64_t epoch =
-		atomic_load_explicit(&reader->map->epoch, memory_order_acquire);
-
-	if (epoch != atomic_load_explicit(&reader->epoch, memory_order_relaxed))
-		atomic_store_explicit(&reader->epoch, epoch,
-				      memory_order_release);
 }
 
 const struct vbn_mem *memmap_find(struct memmap_reader *reader,

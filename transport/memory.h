@@ -12,8 +12,17 @@
 
 #include "provider.h"
 
+#include <stdatomic.h>
+
 struct memmap;
-struct memmap_reader;
+
+/* memmap.c's, here for memmap_quiescent(). */
+struct memmap_reader {
+	const _Atomic uint64_t *now; /* the map's epoch */
+	_Atomic uint64_t epoch;	     /* the last that it has seen */
+	struct memmap *map;
+	struct memmap_reader *next;
+};
 
 int memmap_create(struct memmap **map);
 void memmap_destroy(struct memmap *map);
@@ -30,7 +39,14 @@ void memmap_remove(struct memmap *map, struct vbn_mem *mem,
 int memmap_reader_open(struct memmap *map, struct memmap_reader **reader);
 void memmap_reader_close(struct memmap_reader *reader);
 /* [reader's thread] No pointer from an earlier find is in use. Cheap. */
-void memmap_quiescent(struct memmap_reader *reader);
+static inline void memmap_quiescent(struct memmap_reader *reader)
+{
+	uint64_t now = atomic_load_explicit(reader->now, memory_order_acquire);
+
+	if (now != atomic_load_explicit(&reader->epoch, memory_order_relaxed))
+		atomic_store_explicit(&reader->epoch, now,
+				      memory_order_release);
+}
 
 /*
  * [reader's thread] The registration that holds all of [addr, addr + len), or

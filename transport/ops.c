@@ -6,8 +6,6 @@
 #include "core.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Counted, so that a caller's stalls can be seen. */
 static int again(struct vbn_ep *ep)
@@ -16,93 +14,61 @@ static int again(struct vbn_ep *ep)
 	return -EAGAIN;
 }
 
-static int check_ep(struct vbn_ep *ep)
+static __attribute__((noinline)) int not_ready(struct vbn_ep *ep)
 {
-	int err = 0;
+	int err = ep_usable(ep);
 
-	if (ep->status || ep->idle)
-		err = ep_usable(ep);
-	if (err == -EAGAIN || (!err && ep->pump.op))
-		return again(ep);
-	return err;
+	return !err || err == -EAGAIN ? again(ep) : err;
 }
 
-static void taken(struct vbn_op *op, size_t bytes)
+/* An endpoint is connected, and not idle, exactly when its status is 0. */
+static inline int check_ep(struct vbn_ep *ep)
 {
-	op->status = -EINPROGRESS;
-	op->wc = 0;
-	op->vendor = 0;
-	op->bytes = bytes;
+	return ep->status || ep->pump.op ? not_ready(ep) : 0;
 }
 
-/* The slow half of find_key(): a region's first use on this endpoint. */
-static int attach_key(struct vbn_ep *ep, const struct vbn_rkey *rkey)
+static __attribute__((noinline)) int refused(struct vbn_ep *ep, int err)
 {
-	struct import *import;
-	struct ep_key *key;
-	void *handle;
-	int err;
+	return err == -EAGAIN ? again(ep) : err;
+}
 
-	err = region_find(ep->ctx->job, ep->rank, ep->provider, rkey, &import);
-	if (err)
-		return err;
-	if (rkey->region >= ep->nkeys) {
-		uint32_t n = (rkey->region + 32) & ~15u;
-		struct ep_key *keys =
-			realloc(ep->keys, (size_t)n * sizeof(*keys));
+static __attribute__((noinline)) int outside_window(const struct vbn_rkey *rkey,
+						    uint64_t offset, size_t len)
+{
+	return vbn_fail(-EINVAL,
+			"offset %llu + %zu bytes is outside the key's window "
+			"of %llu bytes",
+			(unsigned long long)offset, len,
+			(unsigned long long)rkey->length);
+}
 
-		if (!keys) {
-			import_put(import);
-			return vbn_fail(-ENOMEM, "no memory for keys");
-		}
-		memset(keys + ep->nkeys, 0, (n - ep->nkeys) * sizeof(*keys));
-		ep->keys = keys;
-		ep->nkeys = n;
-	}
-	key = &ep->keys[rkey->region];
-	ep_drop_key(ep, ep->conn, key);
-	handle = import->handle ? import->handle : &import->announce;
-	if (ep->ops->key_attach) {
-		err = ep->ops->key_attach(ep->conn, &import->announce,
-					  import->handle, &handle);
-		if (err)
-			return err;
-	}
-	*key = (struct ep_key){.generation = rkey->generation,
-			       .base = import->base,
-			       .length = import->length,
-			       .import = import,
-			       .key = handle};
-	return 0;
+static __attribute__((noinline)) int outside_region(const struct vbn_ep *ep,
+						    const struct vbn_rkey *rkey)
+{
+	return vbn_fail(-EKEYREJECTED,
+			"the key's window is outside region %u of rank %d",
+			rkey->region, ep->rank);
 }
 
 /* Checks the window and finds the provider's key and the address. */
-static int find_key(struct vbn_ep *ep, const struct vbn_rkey *rkey,
-		    uint64_t offset, size_t len, void **handle,
-		    uint64_t *remote)
+static inline int find_key(struct vbn_ep *ep, const struct vbn_rkey *rkey,
+			   uint64_t offset, size_t len, void **handle,
+			   uint64_t *remote)
 {
-	struct ep_key *key;
+	const struct ep_key *key = &ep->keys[rkey->region & ep->key_mask];
+	uint64_t at;
 
 	if (offset > rkey->length || len > rkey->length - offset)
-		return vbn_fail(-EINVAL,
-				"offset %llu + %zu bytes is outside the key's "
-				"window of %llu bytes",
-				(unsigned long long)offset, len,
-				(unsigned long long)rkey->length);
-	if (rkey->region >= ep->nkeys || !rkey->generation ||
-	    ep->keys[rkey->region].generation != rkey->generation) {
-		int err = attach_key(ep, rkey);
+		return outside_window(rkey, offset, len);
+	if (key->id != key_id(rkey->region, rkey->generation)) {
+		int err = key_find_slowly(ep, rkey, &key);
 
 		if (err)
-			return err == -EAGAIN ? again(ep) : err;
+			return refused(ep, err);
 	}
-	key = &ep->keys[rkey->region];
-	if (rkey->base < key->base || rkey->length > key->length ||
-	    rkey->base - key->base > key->length - rkey->length)
-		return vbn_fail(-EKEYREJECTED,
-				"the key's window is outside region %u of "
-				"rank %d",
-				rkey->region, ep->rank);
+	at = rkey->base - key->base; /* huge when it begins before the region */
+	if (at > key->length || rkey->length > key->length - at)
+		return outside_region(ep, rkey);
 	*handle = key->key;
 	*remote = rkey->base + offset;
 	return 0;
@@ -114,139 +80,288 @@ static const struct vbn_mem *local_mem(struct vbn_ep *ep, const void *local,
 	return memmap_find(ep->ctx->reader, local, len);
 }
 
-static bool is_direct(const struct vbn_ep *ep, const struct vbn_mem *mem,
-		      size_t len)
+static __attribute__((noinline)) int put_by_pump(struct vbn_ep *ep,
+						 struct vbn_op *op,
+						 const struct put_args *args)
 {
-	const struct provider_caps *caps =
-		&ep->ctx->job->providers[ep->provider].caps;
-
-	return (mem || caps->any_local) && len <= caps->max_piece;
-}
-
-static int start_put(struct vbn_ep *ep, struct vbn_op *op, const void *local,
-		     size_t len, const struct vbn_rkey *rkey, uint64_t offset,
-		     bool notify, uint32_t imm, unsigned flags)
-{
-	struct put_args args = {
-		.notify = notify, .imm = imm, .more = flags & VBN_MORE};
-	bool any_local;
-	int err;
-
-	err = check_ep(ep);
-	if (err)
-		return err;
-	if (notify && !ep->tx_credits)
-		return again(ep);
-	if (len) {
-		any_local =
-			ep->ctx->job->providers[ep->provider].caps.any_local;
-		err = find_key(ep, rkey, offset, len, &args.key, &args.remote);
-		if (err)
-			return err;
-		args.local = local;
-		args.len = len;
-		args.mem = any_local ? NULL : local_mem(ep, local, len);
-		if (args.mem)
-			args.mem_handle = args.mem->handles[ep->provider];
-	}
-	if (!len || is_direct(ep, args.mem, len)) {
-		err = ep->ops->put(ep->conn, op, &args);
-		if (err)
-			return err == -EAGAIN ? again(ep) : err;
-		taken(op, len);
-	} else {
-		taken(op, len);
-		ep->pump = (struct pump){.op = op,
-					 .notify = notify,
-					 .imm = imm,
-					 .local = (char *)(uintptr_t)local,
-					 .len = len,
-					 .mem = args.mem,
-					 .remote = args.remote,
-					 .key = args.key};
-		pump_start(ep);
-	}
-	if (notify)
-		ep->tx_credits--;
+	ep->pump = (struct pump){.op = op,
+				 .notify = args->notify,
+				 .imm = args->imm,
+				 .local = (char *)(uintptr_t)args->local,
+				 .len = args->len,
+				 .mem = args->mem,
+				 .remote = args->remote,
+				 .key = args->key};
+	pump_start(ep);
 	return 0;
 }
 
+/* A put on its way to the provider. */
+struct posting {
+	struct put_args args;
+	struct vbn_ep *ep;
+	struct vbn_op *op;
+};
+
+/* The provider did not take what was counted already. */
+static __attribute__((noinline)) int put_refused(const struct posting *p,
+						 int err)
+{
+	struct vbn_counters *counters = &p->ep->ctx->counters;
+
+	p->op->status = err;
+	counters->put_bytes -= p->args.len;
+	counters->puts -= !p->args.notify;
+	counters->notifies -= p->args.notify;
+	p->ep->tx_credits += p->args.notify;
+	return refused(p->ep, err);
+}
+
+/* Whether it goes in one post from where it is; finds the local memory. */
+static inline bool is_direct(struct vbn_ep *ep, struct put_args *args)
+{
+	const struct provider_caps *caps = ep->caps;
+
+	args->mem = NULL;
+	args->mem_handle = NULL;
+	if (args->len <= caps->inline_max)
+		return true;
+	if (caps->any_local)
+		return args->len <= caps->max_piece;
+	args->mem = local_mem(ep, args->local, args->len);
+	if (!args->mem)
+		return false;
+	args->mem_handle = args->mem->handles[ep->provider];
+	return args->len <= caps->max_piece;
+}
+
+static inline void count_put(struct posting *p, bool notify)
+{
+	struct vbn_counters *counters = &p->ep->ctx->counters;
+
+	op_begin(p->op, p->args.len);
+	counters->put_bytes += p->args.len;
+	counters->puts += !notify;
+	counters->notifies += notify;
+	p->ep->tx_credits -= notify;
+}
+
+/* All the checks in turn, each with its error. */
+static __attribute__((noinline)) int put_slowly(struct posting *p,
+						const struct vbn_rkey *rkey,
+						uint64_t offset)
+{
+	struct put_args *args = &p->args;
+	struct vbn_ep *ep = p->ep;
+	int err;
+
+	if (!p->op || (args->len && (!args->local || !rkey)))
+		return vbn_fail(-EINVAL, "put needs an op, memory and a key");
+	err = check_ep(ep);
+	if (err)
+		return err;
+	if (args->notify && !ep->tx_credits)
+		return again(ep);
+	if (args->len) {
+		err = find_key(ep, rkey, offset, args->len, &args->key,
+			       &args->remote);
+		if (err)
+			return err;
+	}
+	count_put(p, args->notify);
+	if (!is_direct(ep, args))
+		return put_by_pump(ep, p->op, args);
+	err = ep->ops->put(ep->conn, p->op, args);
+	return err ? put_refused(p, err) : 0;
+}
+
+/*
+ * Whether nothing stands in the way of one post, nor has to be looked up by a
+ * call; then it is ready for it. In few instructions: this is what a small put
+ * costs above the provider's own work.
+ */
+static inline __attribute__((always_inline)) bool is_plain(
+	struct posting *p, const struct vbn_rkey *rkey, uint64_t offset)
+{
+	const struct vbn_ep *ep = p->ep;
+	size_t len = p->args.len;
+	const struct ep_key *key;
+	uint64_t at;
+
+	if (!p->op || ep->status || ep->pump.op)
+		return false;
+	p->args.mem = NULL;
+	p->args.mem_handle = NULL;
+	if (!len)
+		return true;
+	if (!p->args.local || !rkey || offset > rkey->length ||
+	    len > rkey->length - offset || len > ep->plain_max)
+		return false;
+	key = &ep->keys[rkey->region & ep->key_mask];
+	if (key->id != key_id(rkey->region, rkey->generation))
+		return false;
+	at = rkey->base - key->base;
+	if (at > key->length || rkey->length > key->length - at)
+		return false;
+	p->args.key = key->key;
+	p->args.remote = rkey->base + offset;
+	return true;
+}
+
+/* Whether the quick way may be next time: @p is what it takes, but its key. */
+static bool learn(struct vbn_ep *ep, const struct posting *p,
+		  const struct vbn_rkey *rkey)
+{
+	if (p->args.more || p->args.len - 1 >= ep->quick->max ||
+	    !ep->quick->key(p->args.key, &ep->last.key))
+		return false;
+	ep->last.id = key_id(rkey->region, rkey->generation);
+	ep->last.base = rkey->base;
+	ep->last.length = rkey->length;
+	return true;
+}
+
+static inline __attribute__((always_inline)) int put_any(
+	struct vbn_ep *ep, struct vbn_op *op, const void *local, size_t len,
+	const struct vbn_rkey *rkey, uint64_t offset, unsigned more)
+{
+	struct posting p;
+	int err;
+
+	p.ep = ep;
+	p.op = op;
+	p.args.local = local;
+	p.args.len = len;
+	p.args.notify = false;
+	p.args.more = more;
+	if (!is_plain(&p, rkey, offset))
+		return put_slowly(&p, rkey, offset);
+	if (learn(ep, &p, rkey))
+		return ep->quick->put(ep->quick, op, local, len, ep->last.key,
+				      p.args.remote);
+	count_put(&p, false);
+	err = ep->ops->put(ep->conn, op, &p.args);
+	return __builtin_expect(err, 0) ? put_refused(&p, err) : 0;
+}
+
+static __attribute__((noinline)) int put_more(struct vbn_ep *ep,
+					      struct vbn_op *op,
+					      const void *local, size_t len,
+					      const struct vbn_rkey *rkey,
+					      uint64_t offset)
+{
+	return put_any(ep, op, local, len, rkey, offset, VBN_MORE);
+}
+
+static __attribute__((noinline)) int put_now(struct vbn_ep *ep,
+					     struct vbn_op *op,
+					     const void *local, size_t len,
+					     const struct vbn_rkey *rkey,
+					     uint64_t offset)
+{
+	return put_any(ep, op, local, len, rkey, offset, 0);
+}
+
+/* All it calls it calls last, with what is in registers: it needs no frame. */
 int vbn_put(struct vbn_ep *ep, struct vbn_op *op, const void *local, size_t len,
 	    const struct vbn_rkey *rkey, uint64_t offset, unsigned flags)
 {
-	int err;
+	struct quick *quick;
 
-	if (!op || (len && (!local || !rkey)))
-		return vbn_fail(-EINVAL, "put needs an op, memory and a key");
-	err = start_put(ep, op, local, len, rkey, offset, false, 0, flags);
-	if (!err) {
-		ep->ctx->counters.puts++;
-		ep->ctx->counters.put_bytes += len;
-	}
-	return err;
+	if (flags & VBN_MORE)
+		return put_more(ep, op, local, len, rkey, offset);
+	/*
+	 * No len 0, which is above all when 1 is taken from it. What is NULL
+	 * is asked between what is loaded: asked together, it takes registers.
+	 */
+	if (!rkey || key_id(rkey->region, rkey->generation) != ep->last.id ||
+	    !op || len - 1 >= ep->quick->max || !local ||
+	    rkey->length != ep->last.length || offset > rkey->length ||
+	    len > rkey->length - offset || rkey->base != ep->last.base)
+		return put_now(ep, op, local, len, rkey, offset);
+	offset += rkey->base;
+	quick = ep->quick;
+	return quick->put(quick, op, local, len, ep->last.key, offset);
 }
 
 int vbn_put_notify(struct vbn_ep *ep, struct vbn_op *op, const void *local,
 		   size_t len, const struct vbn_rkey *rkey, uint64_t offset,
 		   unsigned channel, uint32_t value, unsigned flags)
 {
+	struct posting p;
 	int err;
 
-	if (!op || (len && (!local || !rkey)))
-		return vbn_fail(-EINVAL, "put needs an op, memory and a key");
 	if (channel < 1 || channel >= VBN_CHANNELS || value > VBN_NOTIFY_MAX)
 		return vbn_fail(-EINVAL,
 				"notify channel %u (1..%d), value 0x%x (28 "
 				"bits)",
 				channel, VBN_CHANNELS - 1, value);
-	err = start_put(ep, op, local, len, rkey, offset, true,
-			channel << 28 | value, flags);
-	if (!err) {
-		ep->ctx->counters.notifies++;
-		ep->ctx->counters.put_bytes += len;
-	}
-	return err;
+	p.ep = ep;
+	p.op = op;
+	p.args.local = local;
+	p.args.len = len;
+	p.args.notify = true;
+	p.args.imm = channel << 28 | value;
+	p.args.more = flags & VBN_MORE;
+	if (!ep->tx_credits || !is_plain(&p, rkey, offset))
+		return put_slowly(&p, rkey, offset);
+	count_put(&p, true);
+	err = ep->ops->put(ep->conn, op, &p.args);
+	return __builtin_expect(err, 0) ? put_refused(&p, err) : 0;
 }
 
-int ops_get(struct vbn_ep *ep, struct vbn_op *op, void *local, size_t len,
-	    const struct vbn_rkey *rkey, uint64_t offset, unsigned flags)
+static __attribute__((noinline)) int get_by_pump(struct vbn_ep *ep,
+						 struct vbn_op *op,
+						 const struct get_args *args)
 {
-	struct get_args args = {
-		.local = local, .len = len, .more = flags & VBN_MORE};
-	int err;
+	ep->pump = (struct pump){.op = op,
+				 .is_get = true,
+				 .local = args->local,
+				 .len = args->len,
+				 .mem = args->mem,
+				 .remote = args->remote,
+				 .key = args->key};
+	pump_start(ep);
+	return 0;
+}
 
-	err = check_ep(ep);
+static inline __attribute__((always_inline)) int get(
+	struct vbn_ep *ep, struct vbn_op *op, void *local, size_t len,
+	const struct vbn_rkey *rkey, uint64_t offset, unsigned flags)
+{
+	const struct provider_caps *caps = ep->caps;
+	struct get_args args;
+	int err = check_ep(ep);
+
 	if (err)
 		return err;
 	if (!len) {
-		taken(op, 0);
+		op_begin(op, 0);
 		core_defer(ep->ctx, op, 0);
 		return 0;
 	}
 	err = find_key(ep, rkey, offset, len, &args.key, &args.remote);
 	if (err)
 		return err;
-	if (!ep->ctx->job->providers[ep->provider].caps.any_local)
-		args.mem = local_mem(ep, local, len);
-	if (args.mem)
-		args.mem_handle = args.mem->handles[ep->provider];
-	if (is_direct(ep, args.mem, len)) {
-		err = ep->ops->get(ep->conn, op, &args);
-		if (err)
-			return err == -EAGAIN ? again(ep) : err;
-		taken(op, len);
+	args.local = local;
+	args.len = len;
+	args.more = (flags & VBN_MORE) != 0;
+	args.mem = caps->any_local ? NULL : local_mem(ep, local, len);
+	args.mem_handle = args.mem ? args.mem->handles[ep->provider] : NULL;
+	op_begin(op, len);
+	if ((!args.mem && !caps->any_local) || len > caps->max_piece)
+		return get_by_pump(ep, op, &args);
+	err = ep->ops->get(ep->conn, op, &args);
+	if (!err)
 		return 0;
-	}
-	taken(op, len);
-	ep->pump = (struct pump){.op = op,
-				 .is_get = true,
-				 .local = local,
-				 .len = len,
-				 .mem = args.mem,
-				 .remote = args.remote,
-				 .key = args.key};
-	pump_start(ep);
-	return 0;
+	op->status = err;
+	return refused(ep, err);
+}
+
+int ops_get(struct vbn_ep *ep, struct vbn_op *op, void *local, size_t len,
+	    const struct vbn_rkey *rkey, uint64_t offset, unsigned flags)
+{
+	return get(ep, op, local, len, rkey, offset, flags);
 }
 
 int vbn_get(struct vbn_ep *ep, struct vbn_op *op, void *local, size_t len,
@@ -256,7 +371,7 @@ int vbn_get(struct vbn_ep *ep, struct vbn_op *op, void *local, size_t len,
 
 	if (!op || (len && (!local || !rkey)))
 		return vbn_fail(-EINVAL, "get needs an op, memory and a key");
-	err = ops_get(ep, op, local, len, rkey, offset, flags);
+	err = get(ep, op, local, len, rkey, offset, flags);
 	if (!err) {
 		ep->ctx->counters.gets++;
 		ep->ctx->counters.get_bytes += len;
@@ -288,8 +403,8 @@ static int start_atomic(struct vbn_ep *ep, struct vbn_op *op,
 	if (err == -ENXIO)
 		err = atomic_ask(ep, op, args);
 	if (err)
-		return err == -EAGAIN ? again(ep) : err;
-	taken(op, 8);
+		return refused(ep, err);
+	op_begin(op, 8);
 	ep->ctx->counters.atomics++;
 	return 0;
 }
@@ -329,7 +444,7 @@ int vbn_flush(struct vbn_ep *ep, struct vbn_op *op)
 		return err;
 	err = ep->ops->flush(ep->conn, op);
 	if (err)
-		return err == -EAGAIN ? again(ep) : err;
-	taken(op, 0);
+		return refused(ep, err);
+	op_begin(op, 0);
 	return 0;
 }

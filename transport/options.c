@@ -5,25 +5,20 @@
  * variable: nothing is guessed.
  */
 #include "options.h"
+#include "env.h"
 #include "error.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sodium.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static const char *variable(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value && value[0] ? value : NULL;
-}
 
 static int number(const char *name, const char *text, long min, long max,
 		  long *out)
@@ -49,7 +44,7 @@ static int number(const char *name, const char *text, long min, long max,
 static int rank_pair(const char *rank_name, const char *size_name,
 		     struct job_config *out)
 {
-	const char *rank = variable(rank_name), *size = variable(size_name);
+	const char *rank = env_text(rank_name), *size = env_text(size_name);
 	long r, n;
 	int rc;
 
@@ -154,9 +149,9 @@ static int set_address(const char *name, const char *text,
 static int resolve_address(const struct vbn_job_options *in,
 			   struct job_config *out)
 {
-	const char *address = variable("VBN_ADDRESS");
-	const char *host = variable("MASTER_ADDR");
-	const char *port = variable("MASTER_PORT");
+	const char *address = env_text("VBN_ADDRESS");
+	const char *host = env_text("MASTER_ADDR");
+	const char *port = env_text("MASTER_PORT");
 	int rc;
 
 	if (in->address)
@@ -171,6 +166,22 @@ static int resolve_address(const struct vbn_job_options *in,
 				host ? "MASTER_PORT" : "MASTER_ADDR");
 	rc = set_host("MASTER_ADDR", host, strlen(host), out);
 	return rc ? rc : set_port("MASTER_PORT", port, out);
+}
+
+/* Where the ranks are and by which interface they meet. */
+static int resolve_place(const struct vbn_job_options *in,
+			 struct job_config *out)
+{
+	const char *ifname = env_text("VBN_SOCKET_IFNAME");
+
+	(void)in;
+	if (ifname && strlen(ifname) >= sizeof(out->ifname))
+		return vbn_fail(-EINVAL,
+				"VBN_SOCKET_IFNAME is \"%.64s\": an "
+				"interface's name has at most %zu bytes",
+				ifname, sizeof(out->ifname) - 1);
+	snprintf(out->ifname, sizeof(out->ifname), "%s", ifname ? ifname : "");
+	return launch_read(out->rank, out->nranks, &out->launch);
 }
 
 /* ---- secret ---- */
@@ -244,23 +255,19 @@ static int read_secret(const char *path, struct job_config *out)
 static int resolve_secret(const struct vbn_job_options *in,
 			  struct job_config *out)
 {
-	const char *secret = in->secret ? in->secret : variable("VBN_SECRET");
-	const char *path = variable("VBN_SECRET_FILE");
-	const char *insecure = variable("VBN_INSECURE");
-	int rc;
+	const char *secret = in->secret ? in->secret : env_text("VBN_SECRET");
+	const char *path = env_text("VBN_SECRET_FILE");
+	int insecure = 0, rc = env_choice("VBN_INSECURE", &insecure);
 
-	if (insecure && strcmp(insecure, "0") && strcmp(insecure, "1"))
-		return vbn_fail(-EINVAL,
-				"VBN_INSECURE is \"%.64s\": it must be 0 or 1",
-				insecure);
+	if (rc)
+		return rc;
 	if (secret)
 		rc = copy_secret(secret, strlen(secret), out);
 	else if (path)
 		rc = read_secret(path, out);
 	else
 		rc = copy_secret("", 0, out);
-	if (rc || out->nranks == 1 || out->secret[0] ||
-	    (insecure && insecure[0] == '1'))
+	if (rc || out->nranks == 1 || out->secret[0] || insecure)
 		return rc;
 	return vbn_fail(-EINVAL,
 			"a job of %d ranks has no secret: set VBN_SECRET or "
@@ -276,7 +283,7 @@ static int resolve_provider(const struct vbn_job_options *in,
 {
 	static const char *const known[] = {"shm", "verbs", "ucx"};
 	const char *name =
-		in->provider ? in->provider : variable("VBN_PROVIDER");
+		in->provider ? in->provider : env_text("VBN_PROVIDER");
 
 	out->provider[0] = '\0';
 	if (!name || !name[0])
@@ -295,14 +302,13 @@ static int resolve_provider(const struct vbn_job_options *in,
 static int resolve_timeout(const struct vbn_job_options *in,
 			   struct job_config *out)
 {
-	const char *text = variable("VBN_TIMEOUT_MS");
 	long ms = JOB_TIMEOUT_MS;
 	int rc = 0;
 
 	if (in->timeout_ms)
 		ms = in->timeout_ms;
-	else if (text)
-		rc = number("VBN_TIMEOUT_MS", text, -1, INT32_MAX, &ms);
+	else
+		rc = env_number("VBN_TIMEOUT_MS", &ms);
 	if (!rc && !ms)
 		rc = vbn_fail(-EINVAL, "VBN_TIMEOUT_MS is 0: it must be at "
 				       "least 1, or -1 for no limit");
@@ -310,14 +316,26 @@ static int resolve_timeout(const struct vbn_job_options *in,
 	return rc;
 }
 
+static bool listens(int fd)
+{
+	socklen_t len = sizeof(int);
+	int on = 0;
+
+	return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &len) && on;
+}
+
+/* Open, and something else than a listening socket. */
+static bool is_other(int fd)
+{
+	return fcntl(fd, F_GETFD) >= 0 && !listens(fd);
+}
+
 static bool listens_at(int fd, uint16_t port)
 {
 	struct sockaddr_storage addr = {0};
-	socklen_t len = sizeof(addr), on_len = sizeof(int);
-	int on = 0;
+	socklen_t len = sizeof(addr);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &on_len) || !on ||
-	    getsockname(fd, (struct sockaddr *)&addr, &len))
+	if (!listens(fd) || getsockname(fd, (struct sockaddr *)&addr, &len))
 		return false;
 	if (addr.ss_family == AF_INET)
 		return ntohs(((struct sockaddr_in *)&addr)->sin_port) == port;
@@ -328,13 +346,30 @@ static bool listens_at(int fd, uint16_t port)
 
 /*
  * The variable outlives the socket: the process's second job finds the number
- * closed, or another file under it, and listens for itself.
+ * closed, or another file under it, and listens for itself. Before that, a
+ * file which is no listening socket is a mistake of who set the variable.
  */
+static int inherit_listener(struct job_config *out, int fd)
+{
+	static atomic_bool had;
+
+	if (listens_at(fd, out->port)) {
+		out->listen_fd = fd;
+		atomic_store(&had, true);
+	} else if (!atomic_load(&had) && out->nranks > 1 && is_other(fd)) {
+		return vbn_fail(-EINVAL,
+				"VBN_LISTEN_FD is %d, which is no listening "
+				"socket: unset it, or have the launcher pass "
+				"one to rank 0",
+				fd);
+	}
+	return 0;
+}
+
 static int resolve_listener(const struct vbn_job_options *in,
 			    struct job_config *out)
 {
-	const char *text = variable("VBN_LISTEN_FD");
-	long fd;
+	long fd = -1;
 	int rc;
 
 	out->listen_fd = -1;
@@ -345,12 +380,10 @@ static int resolve_listener(const struct vbn_job_options *in,
 		out->listen_fd = in->listen_fd - 1;
 		return 0;
 	}
-	if (!text || out->rank != 0)
+	if (out->rank != 0)
 		return 0;
-	rc = number("VBN_LISTEN_FD", text, 0, INT32_MAX, &fd);
-	if (!rc && out->port && listens_at((int)fd, out->port))
-		out->listen_fd = (int)fd;
-	return rc;
+	rc = env_number("VBN_LISTEN_FD", &fd);
+	return rc || fd < 0 || !out->port ? rc : inherit_listener(out, (int)fd);
 }
 
 static int check_address(const struct job_config *config)
@@ -371,6 +404,7 @@ int job_options_resolve(const struct vbn_job_options *in,
 				    struct job_config *) = {
 		resolve_rank,	  resolve_address, resolve_secret,
 		resolve_provider, resolve_timeout, resolve_listener,
+		resolve_place,
 	};
 	struct vbn_job_options options = {0};
 	struct job_config config = {.listen_fd = -1};
@@ -382,6 +416,7 @@ int job_options_resolve(const struct vbn_job_options *in,
 	if (in)
 		memcpy(&options, in,
 		       in->size < sizeof(options) ? in->size : sizeof(options));
+	rc = env_check();
 	for (size_t i = 0; !rc && i < sizeof(steps) / sizeof(steps[0]); i++)
 		rc = steps[i](&options, &config);
 	if (!rc)

@@ -6,6 +6,9 @@
 #ifndef VBN_OPTIONS_H
 #define VBN_OPTIONS_H
 
+#include "launcher.h"
+
+#include <net/if.h>
 #include <verbena/job.h>
 
 #define JOB_RANKS_MAX	  65536
@@ -18,6 +21,8 @@ struct job_config {
 	int rank, nranks;
 	char host[JOB_HOST_MAX]; /* "": none; then port is 0 */
 	uint16_t port;
+	char ifname[IF_NAMESIZE]; /* to meet over; "": any */
+	struct launch launch;
 	char *secret; /* never NULL; "" for none. Wiped by clear */
 	char provider[JOB_PROVIDER_NAME]; /* "": chosen per peer */
 	int timeout_ms;			  /* never 0; < 0: no limit */

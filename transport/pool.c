@@ -17,7 +17,9 @@
 #include "error.h"
 #include "extents.h"
 #include "jemalloc.h"
+#include "limit.h"
 #include "memory.h"
+#include "node.h"
 #include "slab.h"
 
 #include <errno.h>
@@ -33,14 +35,33 @@
 #define GROWTH	      8
 #define GROW_ATTEMPTS 16
 
+/* Which pages a slab is made of: the sizes in turn, 0 being small ones. */
+struct page_choice {
+	size_t sizes[3];
+	bool else_next; /* or fail, when there are none of a size */
+	enum vbn_log_level level;
+};
+
+static const struct page_choice choices[] = {
+	[VBN_HUGE_AUTO] = {{LIMITS_2M, 0}, true, VBN_INFO},
+	[VBN_HUGE_NONE] = {{0}, false, VBN_INFO},
+	[VBN_HUGE_PREFER_2M] = {{LIMITS_2M, 0}, true, VBN_WARN},
+	[VBN_HUGE_PREFER_1G] = {{LIMITS_1G, LIMITS_2M, 0}, true, VBN_WARN},
+	[VBN_HUGE_REQUIRE_2M] = {{LIMITS_2M}, false, VBN_WARN},
+	[VBN_HUGE_REQUIRE_1G] = {{LIMITS_1G}, false, VBN_WARN},
+};
+
 struct vbn_pool {
 	extent_hooks_t hooks; /* first: a hook finds its pool by it */
 	struct vbn_job *job;
 	unsigned access, arena;
 	size_t slab_bytes, limit;
 
+	const struct page_choice *pages;
+	int node; /* as in struct slab_wish */
+
 	pthread_mutex_t grow;
-	bool huge; /* guarded by grow */
+	bool fallback_said; /* guarded by grow */
 
 	struct extents extents;
 	struct slab **slabs; /* by address */
@@ -278,52 +299,58 @@ static bool release_empty(struct vbn_pool *pool)
 	return true;
 }
 
-/* The size of a new slab that has room for @size, or 0 and why not. */
-static size_t slab_size(struct vbn_pool *pool, size_t size)
+/* @size in whole @units, or 0 and why not. */
+static size_t whole(size_t size, size_t unit)
 {
-	size_t least, most, grown;
+	if (size <= SIZE_MAX / 2)
+		return (size + unit - 1) & ~(unit - 1);
+	vbn_fail(-ENOMEM, "pool: %zu bytes are more than can be mapped", size);
+	return 0;
+}
 
-	if (size > SIZE_MAX / 2) {
-		vbn_fail(-ENOMEM, "pool: %zu bytes are more than can be mapped",
-			 size);
-		return 0;
-	}
-	least = (size + SLAB_ALIGNMENT - 1) & ~(SLAB_ALIGNMENT - 1);
-	if (least < pool->slab_bytes)
-		least = pool->slab_bytes;
+/* Room for a slab of @size within the limit, which empty slabs may make. */
+static bool make_room(struct vbn_pool *pool, size_t size)
+{
 	while (pool->limit && (pool->total > pool->limit ||
-			       least > pool->limit - pool->total)) {
+			       size > pool->limit - pool->total)) {
 		if (release_empty(pool))
 			continue;
 		vbn_fail(-ENOMEM,
 			 "pool: its limit of %zu bytes is reached (%zu in "
 			 "slabs, %zu more needed): raise the limit or free "
 			 "memory",
-			 pool->limit, pool->total, least);
-		return 0;
+			 pool->limit, pool->total, size);
+		return false;
 	}
-	most = pool->limit ? pool->limit - pool->total : SIZE_MAX;
-	grown = pool->total / GROWTH;
-	if (grown > most)
-		grown = most;
-	grown &= ~(SLAB_ALIGNMENT - 1);
+	return true;
+}
+
+/* What a slab is better made of than @least, when there is enough. */
+static size_t grown_size(const struct vbn_pool *pool, size_t least, size_t unit)
+{
+	size_t grown = pool->total / GROWTH;
+
+	if (pool->limit && grown > pool->limit - pool->total)
+		grown = pool->limit - pool->total;
+	grown &= ~(unit - 1);
 	return grown > least ? grown : least;
 }
 
-static int pool_grow(struct vbn_pool *pool, size_t size, size_t alignment)
+/* Giving back an empty slab makes room for what failed by @err. */
+static bool empty_helps(const struct vbn_pool *pool, int err)
 {
-	size_t bytes = slab_size(pool, size);
+	return err == -ENOMEM || err == -EMFILE ||
+	       (err == -ENOBUFS && !pool->pages->else_next);
+}
+
+static int slab_add(struct vbn_pool *pool, const struct slab_wish *wish)
+{
 	struct slab *slab = NULL;
 	int err;
 
-	if (!bytes)
-		return -ENOMEM;
-	if (alignment < SLAB_ALIGNMENT)
-		alignment = SLAB_ALIGNMENT;
 	do
-		err = slab_create(&slab, pool->job, pool, bytes, alignment,
-				  pool->access, &pool->huge);
-	while (err == -ENOMEM && release_empty(pool));
+		err = slab_create(&slab, pool->job, pool, wish);
+	while (empty_helps(pool, err) && release_empty(pool));
 	if (err)
 		return err;
 	jemalloc_lock();
@@ -336,13 +363,64 @@ static int pool_grow(struct vbn_pool *pool, size_t size, size_t alignment)
 	return 0;
 }
 
+/* By a slab of pages of one size. */
+static int grow_by(struct vbn_pool *pool, size_t page, size_t size,
+		   size_t alignment)
+{
+	size_t unit = page > SLAB_ALIGNMENT ? page : SLAB_ALIGNMENT;
+	size_t least =
+		whole(size > pool->slab_bytes ? size : pool->slab_bytes, unit);
+	struct slab_wish wish = {.alignment = alignment > SLAB_ALIGNMENT
+						      ? alignment
+						      : SLAB_ALIGNMENT,
+				 .page = page,
+				 .access = pool->access,
+				 .node = pool->node};
+	int err;
+
+	if (!least || !make_room(pool, least))
+		return -ENOMEM;
+	wish.size = grown_size(pool, least, unit);
+	err = slab_add(pool, &wish);
+	if (err && wish.size > least) {
+		wish.size = least;
+		err = slab_add(pool, &wish);
+	}
+	return err;
+}
+
+static int pool_grow(struct vbn_pool *pool, size_t size, size_t alignment)
+{
+	const size_t *page = pool->pages->sizes;
+	char why[256] = ""; /* it has no pages of the first size */
+	int err;
+
+	for (;;) {
+		err = grow_by(pool, *page, size, alignment);
+		if (!err || !*page || !pool->pages->else_next)
+			break;
+		if (err == -ENOBUFS && !why[0])
+			snprintf(why, sizeof(why), "%s", vbn_error());
+		page++;
+	}
+	if (!err && why[0] && !pool->fallback_said) {
+		pool->fallback_said = true;
+		vbn_log(pool->pages->level, "%s; going on with %s pages", why,
+			*page ? "2 MiB" : "small");
+	}
+	return err;
+}
+
 /* ---- entry points ---- */
 
-static int check_options(struct vbn_pool_options *o)
+static int check_sizes(struct vbn_pool_options *o)
 {
-	if (o->access & ~VBN_ACCESS_ALL)
-		return vbn_fail(-EINVAL, "pool: unknown access bits 0x%x",
-				o->access & ~VBN_ACCESS_ALL);
+	size_t unit = choices[o->hugepages].else_next
+			      ? SLAB_ALIGNMENT
+			      : choices[o->hugepages].sizes[0];
+
+	if (unit < SLAB_ALIGNMENT)
+		unit = SLAB_ALIGNMENT;
 	if (o->slab_bytes > SIZE_MAX / 4)
 		return vbn_fail(-EINVAL,
 				"pool: slabs of %zu bytes are more "
@@ -353,14 +431,35 @@ static int check_options(struct vbn_pool_options *o)
 		if (o->limit && o->limit < SLAB_BYTES)
 			o->slab_bytes = SLAB_ALIGNMENT;
 	}
-	o->slab_bytes =
-		(o->slab_bytes + SLAB_ALIGNMENT - 1) & ~(SLAB_ALIGNMENT - 1);
+	o->slab_bytes = whole(o->slab_bytes, unit);
 	if (o->limit && o->limit < o->slab_bytes)
 		return vbn_fail(-EINVAL,
 				"pool: the limit of %zu bytes is "
 				"below one slab of %zu",
 				o->limit, o->slab_bytes);
 	return 0;
+}
+
+static int check_options(struct vbn_pool_options *o)
+{
+	if (o->access & ~VBN_ACCESS_ALL)
+		return vbn_fail(-EINVAL, "pool: unknown access bits 0x%x",
+				o->access & ~VBN_ACCESS_ALL);
+	if ((unsigned)o->hugepages > VBN_HUGE_REQUIRE_1G)
+		return vbn_fail(-EINVAL,
+				"pool: unknown choice %d of huge pages",
+				(int)o->hugepages);
+	if (o->numa != VBN_NUMA_ANY && o->numa != VBN_NUMA_LOCAL &&
+	    node_check(o->numa - 1))
+		return -EINVAL;
+	return check_sizes(o);
+}
+
+static int node_wished(int numa)
+{
+	if (numa == VBN_NUMA_ANY)
+		return SLAB_NODE_ANY;
+	return numa == VBN_NUMA_LOCAL ? SLAB_NODE_LOCAL : numa - 1;
 }
 
 int vbn_pool_create(struct vbn_pool **out, struct vbn_job *job,
@@ -388,7 +487,8 @@ int vbn_pool_create(struct vbn_pool **out, struct vbn_job *job,
 	pool->access = o.access;
 	pool->slab_bytes = o.slab_bytes;
 	pool->limit = o.limit;
-	pool->huge = true;
+	pool->pages = &choices[o.hugepages];
+	pool->node = node_wished(o.numa);
 	extents_init(&pool->extents);
 	pthread_mutex_init(&pool->grow, NULL);
 	err = arena_create(pool);

@@ -16,6 +16,8 @@
 
 #include <verbena/transport.h>
 
+#include <errno.h>
+
 struct vbn_mem;
 
 #define BLOB_MAX 1024
@@ -27,12 +29,16 @@ struct blob {
 };
 
 struct provider_caps {
-	size_t max_piece;   /* longest put or get in one post; >= 4096 */
-	size_t max_message; /* longest data of message(); >= 4096 */
-	unsigned credits;   /* notifies + messages in flight per connection,
-			       per direction; the receive side must hold
-			       that many and CREDIT_SLACK more */
-	bool any_local;	    /* local memory needs no registration */
+	size_t max_piece;     /* longest put or get in one post; >= 4096 */
+	size_t max_message;   /* longest data of message(); >= 4096 */
+	size_t inline_max;    /* a put of at most so many bytes is copied out
+				 before it returns: its memory needs no
+				 registration (mem, mem_handle are NULL) */
+	unsigned credits;     /* notifies + messages in flight per connection,
+				 per direction, at its beginning; the receive
+				 side must hold that many and CREDIT_SLACK more */
+	unsigned credits_max; /* what window() may raise it to; >= credits */
+	bool any_local;	      /* local memory needs no registration */
 };
 
 #define CREDIT_SLACK 12 /* 4 returns of credit, RENDEZVOUS_MAX fetched */
@@ -47,13 +53,15 @@ struct message_header {
 struct put_args {
 	const void *local;
 	size_t len; /* 0..max_piece; 0: local, mem, region are unset */
-	const struct vbn_mem *mem; /* registration that holds local */
+	const struct vbn_mem *mem; /* registration that holds local; NULL if
+				      any_local or len <= inline_max */
 	void *mem_handle;	   /* this provider's, of mem */
 	uint64_t remote;	   /* target address */
 	void *key;		   /* from key_attach() */
 	bool notify;
 	uint32_t imm;
-	bool more; /* doorbell may wait for the next post or progress */
+	unsigned more; /* VBN_MORE: the doorbell may wait for the next post or
+			  progress; or 0 */
 };
 
 struct get_args {
@@ -74,6 +82,21 @@ struct atomic_args {
 	uint64_t remote;  /* aligned to 8 */
 	void *key;
 	bool more;
+};
+
+/*
+ * A connection's quick way for a short put that goes at once, neither with a
+ * notify nor VBN_MORE: what most small puts are. The connection holds
+ * it, and the core calls it while the endpoint is ready for any put.
+ */
+struct quick {
+	size_t max; /* puts of 1..max bytes may come this way; the provider
+		       changes it, and 0 sends them all to put() */
+	/* As the slot put(), and says put_begin() of what it takes. */
+	int (*put)(struct quick *quick, struct vbn_op *op, const void *local,
+		   size_t len, uint64_t key, uint64_t remote);
+	/* What @key is here. false: it is for put(), which says why. */
+	bool (*key)(const void *key, uint64_t *quick_key);
 };
 
 /* Whom a connection is between; valid during the call. */
@@ -124,6 +147,8 @@ struct provider {
 
 	/* [ctx] Complete, deliver; returns the number of events. */
 	int (*progress)(void *pctx);
+	/* The same when there was no core_again() since. Optional. */
+	int (*poll)(void *pctx);
 	/*
 	 * [ctx] A descriptor that turns readable after arm, or -1 if the core's
 	 * own wake-up (vbn_ctx_wake()) is used. arm: 0, or -EAGAIN when there
@@ -131,6 +156,13 @@ struct provider {
 	 */
 	int (*fd)(void *pctx);
 	int (*arm)(void *pctx);
+
+	/*
+	 * [control] Can the peer's context be connected to? 0, or -errno with
+	 * the reason: the next provider is tried. Optional.
+	 */
+	int (*reaches)(void *pctx, const struct conn_info *info,
+		       const struct blob *peer_address);
 
 	/*
 	 * Connecting [control]: one side creates and offers, the other
@@ -158,6 +190,14 @@ struct provider {
 	void (*conn_close)(void *conn, int status);
 
 	/*
+	 * [ctx] Hold room for @arrivals from the peer in flight at once, and
+	 * CREDIT_SLACK more, instead of what was held before (never less than
+	 * that). 0, or -EAGAIN: no room, all stays as it was. Optional: NULL
+	 * when caps.credits is all there is.
+	 */
+	int (*window)(void *conn, unsigned arrivals);
+
+	/*
 	 * [ctx] A key for use on this connection, made at first use of a
 	 * region and kept until key_release or conn_close. NULL slot: the key
 	 * is the import, or else the blob (struct blob *), which outlive it.
@@ -182,6 +222,8 @@ struct provider {
 	 */
 	/* Completes when all earlier puts of the connection have landed. */
 	int (*flush)(void *conn, struct vbn_op *op);
+	/* [ctx] Of an attached connection, as long as it is. Optional. */
+	struct quick *(*quick)(void *conn);
 	/*
 	 * Send header and data (<= max_message); both are copied before it
 	 * returns 0. Delivered in order with notifies, after the data of
@@ -189,14 +231,33 @@ struct provider {
 	 */
 	int (*message)(void *conn, const struct message_header *header,
 		       const void *data, size_t len);
+
+	/*
+	 * [ctx] Where in this process the target address @remote of @key is,
+	 * to be read by plain loads (and written, if the region is open to
+	 * that). It stays mapped until ctx_close(), though the key or the
+	 * connection goes before. No system call once the region is imported.
+	 * 0; -EACCES: not open for reading, or not registered any more;
+	 * -EOPNOTSUPP (without vbn_fail()): not this region. Optional: NULL
+	 * when no memory can be mapped.
+	 */
+	int (*map)(void *conn, void *key, uint64_t remote, void **ptr);
 };
 
 /* ---- what the core offers to providers ---- */
 
 /* [ctx, in progress] @op is over. Sets status, runs its callback. */
 VBN_API void core_complete(struct vbn_ctx *ctx, struct vbn_op *op, int status);
+/* The same with 0, of what progress() counts among its events. */
+VBN_API void core_done(struct vbn_op *op);
 /* [ctx] The same at the next progress. */
 VBN_API void core_defer(struct vbn_ctx *ctx, struct vbn_op *op, int status);
+/*
+ * There is more to do than poll() does. The first also has progress() called
+ * once more before vbn_progress() returns, if this is in it.
+ */
+VBN_API void core_again(struct vbn_ctx *ctx);	  /* [ctx] */
+VBN_API void core_again_any(struct vbn_ctx *ctx); /* [any] */
 /* [ctx, in progress] Arrivals. @data is the provider's, valid in the call. */
 VBN_API void core_notify(struct vbn_ep *ep, uint32_t imm);
 VBN_API void core_message(struct vbn_ep *ep,
@@ -208,6 +269,22 @@ VBN_API void core_message(struct vbn_ep *ep,
  */
 VBN_API void core_failed(struct vbn_ep *ep, int status, const char *why);
 VBN_API struct vbn_counters *core_counters(struct vbn_ctx *ctx);
+/* An operation of so many bytes is in flight from now on. */
+static inline void op_begin(struct vbn_op *op, size_t bytes)
+{
+	op->status = -EINPROGRESS;
+	op->wc = 0;
+	op->vendor = 0;
+	op->bytes = bytes;
+}
+/* [ctx] The same of a quick put, which is counted. */
+static inline void put_begin(struct vbn_counters *counters, struct vbn_op *op,
+			     size_t bytes)
+{
+	op_begin(op, bytes);
+	counters->puts++;
+	counters->put_bytes += bytes;
+}
 /* [any] Wake the context's thread if it sleeps (eventfd). */
 VBN_API void vbn_ctx_wake(struct vbn_ctx *ctx);
 /* [any] The context's wake-up descriptor, to give to peers (shm). */
@@ -218,6 +295,15 @@ VBN_API int vbn_ctx_wake_fd(const struct vbn_ctx *ctx);
  * the notify has not been delivered, its credit comes back.
  */
 VBN_API void core_credit_back(struct vbn_ep *ep);
+
+enum provider_id { PROVIDER_SHM, PROVIDER_VERBS, PROVIDER_UCX, PROVIDERS };
+
+/*
+ * [control] The context is reached by another address than ctx_open() gave:
+ * connections that are made from now on use it.
+ */
+VBN_API void core_readdress(struct vbn_ctx *ctx, enum provider_id provider,
+			    const struct blob *address);
 
 /* A registration, as providers see it. */
 struct vbn_mem {
@@ -231,8 +317,6 @@ struct vbn_mem {
 	void *handles[3];      /* per provider, by enum provider_id */
 	struct vbn_pool *pool; /* or NULL */
 };
-
-enum provider_id { PROVIDER_SHM, PROVIDER_VERBS, PROVIDER_UCX, PROVIDERS };
 
 extern const struct provider provider_shm, provider_verbs;
 /* The ucx provider is a module (dlopen): it exports this name. */

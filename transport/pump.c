@@ -68,26 +68,42 @@ static void piece_done(struct vbn_op *op)
 		core_complete(ctx, parent, (int)(int64_t)parent->priv[3]);
 }
 
+/* A free piece, out of the list; one with a stage if it must have one. */
+static struct piece *find_piece(struct vbn_ctx *ctx, bool staged)
+{
+	struct piece **p = &ctx->free_pieces, *piece;
+
+	while (*p && staged && !(*p)->stage)
+		p = &(*p)->next_free;
+	piece = *p;
+	if (piece)
+		*p = piece->next_free;
+	return piece;
+}
+
+static bool has_stages(const struct vbn_ctx *ctx)
+{
+	for (int i = 0; i < PIECES; i++)
+		if (ctx->pieces[i].stage)
+			return true;
+	return false;
+}
+
 /* A piece, staged if need be. NULL: none free now, or *err. */
 static struct piece *take_piece(struct vbn_ctx *ctx, struct vbn_op *parent,
 				bool staged, int *err)
 {
-	struct piece *piece = ctx->free_pieces;
-	struct vbn_pool *pool;
+	struct piece *piece = find_piece(ctx, staged);
 
 	*err = 0;
+	if (!piece && staged && !has_stages(ctx)) {
+		/* There was no memory when the context was opened. */
+		staging_prepare(ctx);
+		piece = find_piece(ctx, true);
+		*err = has_stages(ctx) ? 0 : -ENOMEM;
+	}
 	if (!piece)
 		return NULL;
-	if (staged && !piece->stage) {
-		pool = job_staging(ctx->job);
-		if (pool)
-			piece->stage = vbn_pool_alloc(pool, STAGE_BYTES, 4096);
-		if (!piece->stage) {
-			*err = -ENOMEM;
-			return NULL;
-		}
-	}
-	ctx->free_pieces = piece->next_free;
 	piece->parent = parent;
 	piece->staged = staged;
 	return piece;
@@ -145,6 +161,7 @@ static void pump_stop(struct vbn_ep *ep, int status)
 	if (ep->pump.notify && ep->pump.posted < ep->pump.len && ep->conn)
 		core_credit_back(ep);
 	ep->pump.op = NULL;
+	ep_requick(ep);
 	op->priv[4] = 1;
 	if (status)
 		note_error(op, status);
@@ -155,12 +172,11 @@ static void pump_stop(struct vbn_ep *ep, int status)
 bool pump_run(struct vbn_ep *ep)
 {
 	struct pump *pump = &ep->pump;
-	const struct provider_caps *caps;
+	const struct provider_caps *caps = ep->caps;
 	bool staged;
 
-	if (!pump->op)
+	if (!pump->op || !ep->conn)
 		return true;
-	caps = &ep->ctx->job->providers[ep->provider].caps;
 	staged = !pump->mem && !caps->any_local;
 	while (pump->posted < pump->len) {
 		size_t n = pump->len - pump->posted;
@@ -200,6 +216,7 @@ void pump_start(struct vbn_ep *ep)
 	struct vbn_op *op = ep->pump.op;
 
 	op->priv[2] = op->priv[3] = op->priv[4] = 0;
+	ep_requick(ep);
 	if (!pump_run(ep))
 		ep_want_pump(ep);
 }

@@ -1,33 +1,67 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Peers' regions: a table per peer, filled by the control thread when a
- * region is first named to it. An import is immutable once its state leaves
- * -EINPROGRESS. It is counted: by the table, by a look-up that is out, by
- * each endpoint that keeps its key; so the memory of a region that is gone is
- * let go of once a newer generation has taken its place everywhere.
+ * Peers' regions: a table by (rank, region, provider), filled by the control
+ * thread when a region is first named to it. An import is immutable once its
+ * state leaves -EINPROGRESS. It is counted: by the table, by a look-up that is
+ * out, by each endpoint that keeps its key; so the memory of a region that is
+ * gone is let go of once a newer generation has taken its place everywhere. One
+ * that failed for want of something (memory, descriptors) leaves the table
+ * once that was told, so that a later use tries again.
  */
 #include "core.h"
 #include "wire.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* job->lock is held. NULL: no memory. */
-static struct import **region_slot(struct vbn_job *job, int rank,
-				   uint32_t region)
+#define BUCKETS_FIRST 16 /* a power of two */
+
+static struct import **bucket_of(const struct import_table *table, int rank,
+				 uint32_t region)
 {
-	struct import ****peer = &job->peers[rank];
-	struct import **chunk;
+	uint32_t h = (uint32_t)rank * 2654435761u ^ region * 2246822519u;
 
-	if (!*peer)
-		*peer = calloc(REGION_CHUNKS, sizeof(**peer));
-	if (!*peer)
-		return NULL;
-	chunk = (*peer)[region / REGION_CHUNK];
-	if (!chunk)
-		chunk = calloc(REGION_CHUNK, sizeof(*chunk));
-	(*peer)[region / REGION_CHUNK] = chunk;
-	return chunk ? &chunk[region % REGION_CHUNK] : NULL;
+	return &table->buckets[(h >> 8 ^ h) & (table->nbuckets - 1)];
+}
+
+/* Under job->lock. Where the region's import is linked, or would be. */
+static struct import **region_slot(const struct import_table *table, int rank,
+				   enum provider_id provider, uint32_t region)
+{
+	struct import **link = bucket_of(table, rank, region);
+
+	while (*link && ((*link)->rank != rank || (*link)->region != region ||
+			 (*link)->provider != provider))
+		link = &(*link)->next;
+	return link;
+}
+
+/* Under job->lock. A table that cannot grow has longer chains. */
+static int table_grow(struct import_table *table)
+{
+	struct import_table grown = {.n = table->n};
+
+	grown.nbuckets = table->nbuckets ? 2 * table->nbuckets : BUCKETS_FIRST;
+	grown.buckets = calloc(grown.nbuckets, sizeof(*grown.buckets));
+	if (!grown.buckets)
+		return table->nbuckets ? 0 : -ENOMEM;
+	for (unsigned i = 0; i < table->nbuckets; i++) {
+		struct import *import = table->buckets[i], *next;
+
+		for (; import; import = next) {
+			struct import **bucket =
+				bucket_of(&grown, import->rank, import->region);
+
+			next = import->next;
+			import->next = *bucket;
+			*bucket = import;
+		}
+	}
+	free(table->buckets);
+	*table = grown;
+	return 0;
 }
 
 void import_put(struct import *import)
@@ -39,20 +73,31 @@ void import_put(struct import *import)
 	p = &import->job->providers[import->provider];
 	if (import->handle)
 		p->ops->import_release(p->pjob, import->handle);
+	free(import->announce);
+	free(import->why);
 	free(import);
 }
 
 static void import_done(struct import *import, int state)
 {
-	struct vbn_job *job = import->job;
-
 	atomic_store_explicit(&import->state, state, memory_order_release);
-	atomic_fetch_add(&job->imports, 1);
-	pthread_mutex_lock(&job->lock);
-	for (int i = 0; i < job->nctxs; i++)
-		if (job->ctxs[i])
-			vbn_ctx_wake(job->ctxs[i]);
-	pthread_mutex_unlock(&job->lock);
+	ctx_alert_all(import->job);
+}
+
+static struct blob *blob_copy(const uint8_t *data, size_t len)
+{
+	struct blob *blob = malloc(offsetof(struct blob, data) + len);
+
+	if (!blob)
+		return NULL;
+	blob->len = len;
+	memcpy(blob->data, data, len);
+	return blob;
+}
+
+static int malformed(void)
+{
+	return vbn_fail(-EPROTO, "its announcement is malformed");
 }
 
 /* The announcement, as register_all() in mem.c wrote it. */
@@ -62,7 +107,7 @@ static int parse_announcement(struct import *import, const uint8_t *p,
 	const uint8_t *end = p + len;
 
 	if (len < 20)
-		return -EPROTO;
+		return malformed();
 	if (get_u32(p) != import->generation)
 		return -EKEYREJECTED;
 	import->base = get_u64(p + 4);
@@ -72,14 +117,15 @@ static int parse_announcement(struct import *import, const uint8_t *p,
 		size_t n;
 
 		if (end - p < 2)
-			return -EPROTO;
+			return malformed();
 		n = get_u16(p);
 		p += 2;
 		if (n > (size_t)(end - p) || n > BLOB_MAX)
-			return -EPROTO;
+			return malformed();
 		if (i == (int)import->provider) {
-			import->announce.len = n;
-			memcpy(import->announce.data, p, n);
+			import->announce = blob_copy(p, n);
+			if (!import->announce)
+				return vbn_fail(-ENOMEM, "out of memory");
 		}
 		p += n;
 	}
@@ -95,17 +141,24 @@ static void looked_up(void *arg, int err, const void *value, size_t len)
 
 	if (err == -ENOENT)
 		err = -EKEYREJECTED;
+	if (err && err != -EKEYREJECTED)
+		vbn_fail(err, "looking it up: %s", strerror(-err));
 	if (!err)
 		err = parse_announcement(import, value, len);
 	if (!err && p->ops->region_import)
 		err = p->ops->region_import(p->pjob, import->rank, import->base,
-					    import->length, &import->announce,
+					    import->length, import->announce,
 					    &import->handle);
+	if (err && err != -EKEYREJECTED)
+		import->why = strdup(vbn_error());
 	if (err && err != -EKEYREJECTED && err != -ECANCELED)
 		vbn_log(VBN_WARN,
 			"rank %d: region %u of rank %d cannot be reached: %s",
 			import->job->rank, import->region, import->rank,
 			vbn_error());
+	/* these two mean something else in the table */
+	if (err == -EAGAIN || err == -ENOENT)
+		err = -EIO;
 	import_done(import, err);
 	import_put(import);
 }
@@ -129,12 +182,17 @@ static struct import *import_new(struct vbn_job *job, int rank,
 	return import;
 }
 
-static int rejected(const struct vbn_rkey *rkey, int rank, int state)
+/* @failed: the import that did, or NULL. */
+static int rejected(const struct vbn_rkey *rkey, int rank, int state,
+		    const struct import *failed)
 {
 	if (state != -EKEYREJECTED)
 		return vbn_fail(state,
-				"region %u of rank %d could not be imported",
-				rkey->region, rank);
+				"region %u of rank %d could not be imported: "
+				"%s",
+				rkey->region, rank,
+				failed && failed->why ? failed->why
+						      : strerror(-state));
 	return vbn_fail(state,
 			"rank %d has no region %u of generation %u (any more):"
 			" the key is stale or wrong",
@@ -162,15 +220,19 @@ static int state_of(const struct import *import, const struct vbn_rkey *rkey)
 int region_find(struct vbn_job *job, int rank, enum provider_id provider,
 		const struct vbn_rkey *rkey, struct import **out)
 {
+	struct import_table *table = &job->regions;
 	struct import **slot, *older = NULL, *asked = NULL;
 	char key[64];
-	int state;
+	int state = 0;
 
 	if (rkey->region >= REGION_MAX || !rkey->generation)
-		return rejected(rkey, rank, -EKEYREJECTED);
+		return rejected(rkey, rank, -EKEYREJECTED, NULL);
 	pthread_mutex_lock(&job->lock);
-	slot = region_slot(job, rank, rkey->region);
-	state = slot ? state_of(*slot, rkey) : -ENOMEM;
+	if (table->n >= table->nbuckets)
+		state = table_grow(table);
+	slot = state ? NULL : region_slot(table, rank, provider, rkey->region);
+	if (slot)
+		state = state_of(*slot, rkey);
 	if (!state) {
 		*out = *slot;
 		atomic_fetch_add(&(*slot)->refs, 1);
@@ -179,29 +241,39 @@ int region_find(struct vbn_job *job, int rank, enum provider_id provider,
 		state = asked ? -EAGAIN : -ENOMEM;
 		if (asked) {
 			older = *slot;
+			asked->next = older ? older->next : NULL;
 			*slot = asked;
+			table->n += !older;
 		}
+	} else if (slot && state != -EAGAIN && state != -EKEYREJECTED) {
+		older = *slot;
+		*slot = older->next;
+		table->n--;
 	}
 	pthread_mutex_unlock(&job->lock);
+	if (state && state != -EAGAIN)
+		rejected(rkey, rank, state, older);
 	import_put(older);
 	if (asked) {
 		snprintf(key, sizeof(key), INTERNAL_KEY "m/%d/%u", rank,
 			 rkey->region);
 		control_lookup(job->control, key, false, looked_up, asked);
 	}
-	return !state || state == -EAGAIN ? state : rejected(rkey, rank, state);
+	return state;
 }
 
 void region_free_all(struct vbn_job *job)
 {
-	for (int r = 0; r < job->nranks; r++) {
-		struct import ***peer = job->peers[r];
+	struct import_table *table = &job->regions;
 
-		for (int c = 0; peer && c < REGION_CHUNKS; c++) {
-			for (int i = 0; peer[c] && i < REGION_CHUNK; i++)
-				import_put(peer[c][i]);
-			free(peer[c]);
+	for (unsigned i = 0; i < table->nbuckets; i++) {
+		struct import *import = table->buckets[i], *next;
+
+		for (; import; import = next) {
+			next = import->next;
+			import_put(import);
 		}
-		free(peer);
 	}
+	free(table->buckets);
+	*table = (struct import_table){.n = 0};
 }

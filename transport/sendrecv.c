@@ -30,12 +30,27 @@ void fetches_init(struct vbn_ctx *ctx)
 
 static size_t eager_max(const struct vbn_ep *ep)
 {
-	size_t max = ep->ctx->job->providers[ep->provider].caps.max_message;
+	size_t max = ep->caps->max_message;
 
 	return max < EAGER_MAX ? max : EAGER_MAX;
 }
 
-/* A message that costs a credit. */
+/* A message that costs a credit, of an endpoint that is usable. */
+static inline int message_now(struct vbn_ep *ep,
+			      const struct message_header *header,
+			      const void *data, size_t len)
+{
+	int err = -EAGAIN;
+
+	if (!ep->pump.op && ep->tx_credits)
+		err = ep->ops->message(ep->conn, header, data, len);
+	if (!err)
+		ep->tx_credits--;
+	else if (err == -EAGAIN)
+		ep->ctx->counters.again++;
+	return err;
+}
+
 int ep_message(struct vbn_ep *ep, const struct message_header *header,
 	       const void *data, size_t len)
 {
@@ -43,15 +58,9 @@ int ep_message(struct vbn_ep *ep, const struct message_header *header,
 
 	if (ep->status || ep->idle)
 		err = ep_usable(ep);
-	if (!err && (ep->pump.op || !ep->tx_credits))
-		err = -EAGAIN;
-	if (!err)
-		err = ep->ops->message(ep->conn, header, data, len);
-	if (!err)
-		ep->tx_credits--;
-	else if (err == -EAGAIN)
+	if (err == -EAGAIN)
 		ep->ctx->counters.again++;
-	return err;
+	return err ? err : message_now(ep, header, data, len);
 }
 
 int vbn_message(struct vbn_ep *ep, unsigned channel, const void *data,
@@ -147,7 +156,7 @@ int vbn_send(struct vbn_ep *ep, struct vbn_op *op, const void *buf, size_t len,
 	if (err)
 		return err;
 	if (len <= eager_max(ep)) {
-		err = ep_message(ep, &header, buf, len);
+		err = message_now(ep, &header, buf, len);
 		if (!err)
 			core_defer(ep->ctx, op, 0);
 	} else {
@@ -297,30 +306,38 @@ static void keep_unexpected(struct vbn_ep *ep, bool rendezvous, uint64_t cookie,
 		memcpy(u->data, data, data_len);
 	*ep->unexpected_tail = u;
 	ep->unexpected_tail = &u->next;
+	ep_keep(ep);
 }
 
 void send_deliver(struct vbn_ep *ep, const struct message_header *header,
 		  const void *data, size_t len)
 {
-	bool rendezvous = header->kind == MESSAGE_RENDEZVOUS;
 	struct vbn_op *op;
 
 	if (header->kind == MESSAGE_FETCHED) {
 		on_fetched(ep, header->u64[0], -(int)header->u32);
 		return;
 	}
-	if (rendezvous ? len != VBN_RKEY_BYTES : header->kind != MESSAGE_EAGER)
+	if (header->kind != MESSAGE_RENDEZVOUS || len != VBN_RKEY_BYTES)
 		return; /* nothing of ours */
 	op = op_pop(&ep->recvs);
-	if (!op)
-		keep_unexpected(ep, rendezvous, header->u64[0],
-				rendezvous ? header->u64[1] : len, data, len);
-	else if (rendezvous)
+	if (op)
 		match_large(ep, op, header->u64[0], header->u64[1], data,
 			    ep->generation);
 	else
+		keep_unexpected(ep, true, header->u64[0], header->u64[1], data,
+				len);
+}
+
+void eager_deliver(struct vbn_ep *ep, const void *data, size_t len)
+{
+	struct vbn_op *op = op_pop(&ep->recvs);
+
+	if (op)
 		core_complete(ep->ctx, op,
 			      match_small(ep, op, data, len, ep->generation));
+	else
+		keep_unexpected(ep, false, 0, len, data, len);
 }
 
 int vbn_recv(struct vbn_ep *ep, struct vbn_op *op, void *buf, size_t len)
@@ -344,6 +361,7 @@ int vbn_recv(struct vbn_ep *ep, struct vbn_op *op, void *buf, size_t len)
 		op_push(&ep->recvs, op);
 		return 0;
 	}
+	ep_unkeep(ep, u->generation);
 	ep->unexpected = u->next;
 	if (!u->next)
 		ep->unexpected_tail = &ep->unexpected;
@@ -358,16 +376,35 @@ int vbn_recv(struct vbn_ep *ep, struct vbn_op *op, void *buf, size_t len)
 
 /* ---- what is owed to the peer ---- */
 
+/* A peer that has used half of its window may have a larger one. */
+static void grow_window(struct vbn_ep *ep)
+{
+	unsigned want = 2 * ep->rx_window;
+
+	if (want > ep->caps->credits_max)
+		want = ep->caps->credits_max;
+	if (want == ep->rx_window || ep->ops->window(ep->conn, want))
+		return;
+	ep->rx_consumed += want - ep->rx_window;
+	ep->rx_window = want;
+	ep->rx_grown = true;
+}
+
 static bool return_credit(struct vbn_ep *ep)
 {
-	struct message_header header = {.kind = MESSAGE_CREDIT,
-					.u32 = ep->rx_consumed};
+	struct message_header header = {.kind = MESSAGE_CREDIT};
+	unsigned half = ep->rx_window / 2;
 
-	if (ep->rx_consumed < ep->credits / 2)
+	if (ep->ops->window && !ep->rx_grown &&
+	    ep->rx_consumed + ep->rx_kept >= half)
+		grow_window(ep);
+	if (ep->rx_consumed < half && !ep->rx_grown)
 		return true;
+	header.u32 = ep->rx_consumed;
 	if (ep->ops->message(ep->conn, &header, NULL, 0))
 		return false;
 	ep->rx_consumed = 0;
+	ep->rx_grown = false;
 	return true;
 }
 

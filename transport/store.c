@@ -9,6 +9,7 @@
 #include "store_impl.h"
 #include "control_net.h"
 #include "error.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -547,7 +548,8 @@ int store_start(struct store **store, const struct store_options *opts,
 	if (!rc) {
 		rc = peer_create(s, pair[0], true);
 		if (!rc)
-			rc = net_thread(store_main, s, "vbn-store", &s->thread);
+			rc = vbn_thread_start(&s->thread, "vbn-store",
+					      store_main, s);
 	}
 	if (rc) {
 		net_close(pair[1]);

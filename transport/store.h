@@ -12,7 +12,7 @@ struct store_options {
 	int nranks;
 	const char *secret;
 	int listen_fd; /* taken over by net_adopt_listener() or made by
-			  net_listen(); -1: a job of one */
+			  rendezvous_listen(); -1: a job of one */
 };
 
 /*

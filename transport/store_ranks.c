@@ -115,6 +115,15 @@ static void list_missing(const struct store *s, char *buf, size_t size)
 	       missing == 1 ? "has" : "have");
 }
 
+static const char *who_reaches(const char *at)
+{
+	if (!strncmp(at, "127.", 4) || !strncmp(at, "[::1]", 5))
+		return " (this machine only)";
+	if (!strncmp(at, "0.0.0.0:", 8) || !strncmp(at, "[::]:", 5))
+		return " (any address of this machine)";
+	return "";
+}
+
 void store_start_timeout(struct store *s)
 {
 	char missing[128], at[64] = "", more[192] = "";
@@ -137,10 +146,7 @@ void store_start_timeout(struct store *s)
 	store_fail_start(s, REFUSED_TIMEOUT,
 			 "%s not joined within %u ms: check that each runs and "
 			 "that its host reaches %s%s%s",
-			 missing, s->start_timeout_ms, at,
-			 !strncmp(at, "127.", 4) || !strncmp(at, "[::1]", 5)
-				 ? " (this machine only)"
-				 : "",
+			 missing, s->start_timeout_ms, at, who_reaches(at),
 			 more);
 }
 

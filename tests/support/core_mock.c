@@ -4,6 +4,7 @@
  * at once, in the midst of the provider's progress.
  */
 #include "core_mock.h"
+#include "control.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -42,6 +43,26 @@ void core_complete(struct vbn_ctx *ctx, struct vbn_op *op, int status)
 		ctx->failed_ops++;
 	if (op->done)
 		op->done(op);
+}
+
+void core_done(struct vbn_op *op)
+{
+	if (op->status != -EINPROGRESS)
+		die("an operation completed twice");
+	op->status = 0;
+	if (op->done)
+		op->done(op);
+}
+
+/* mock_progress() never calls poll(). */
+void core_again(struct vbn_ctx *ctx)
+{
+	(void)ctx;
+}
+
+void core_again_any(struct vbn_ctx *ctx)
+{
+	(void)ctx;
 }
 
 void core_defer(struct vbn_ctx *ctx, struct vbn_op *op, int status)
@@ -116,4 +137,36 @@ struct control *vbn_job_control(struct vbn_job *job)
 {
 	(void)job;
 	return NULL;
+}
+
+/* No control thread: what it would run runs at once, and nobody watches. */
+int control_run_wait(struct control *control, void (*fn)(void *arg), void *arg)
+{
+	(void)control;
+	fn(arg);
+	return 0;
+}
+
+int control_watch(struct control *control, int fd,
+		  void (*fn)(void *arg, int fd), void *arg)
+{
+	(void)control;
+	(void)fd;
+	(void)fn;
+	(void)arg;
+	return 0;
+}
+
+void control_unwatch(struct control *control, int fd)
+{
+	(void)control;
+	(void)fd;
+}
+
+void core_readdress(struct vbn_ctx *ctx, enum provider_id provider,
+		    const struct blob *address)
+{
+	(void)provider;
+	(void)address;
+	ctx->wakes++;
 }

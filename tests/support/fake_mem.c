@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 struct entry {
 	struct vbn_mem mem; /* first */
@@ -69,6 +70,26 @@ bool fake_mem_holds_range(const void *addr, size_t len)
 	}
 	pthread_mutex_unlock(&lock);
 	return found;
+}
+
+int fake_mem_fd(const void *addr)
+{
+	int fd = -1;
+
+	pthread_mutex_lock(&lock);
+	for (struct entry *e = entries; e && fd < 0; e = e->next)
+		if ((size_t)((const char *)addr - (const char *)e->mem.addr) <
+		    e->mem.len)
+			fd = e->mem.fd;
+	pthread_mutex_unlock(&lock);
+	return fd;
+}
+
+size_t fake_mem_page(const void *addr)
+{
+	struct statfs fs;
+
+	return fstatfs(fake_mem_fd(addr), &fs) ? 0 : (size_t)fs.f_bsize;
 }
 
 int fake_mem_protect(int prot)

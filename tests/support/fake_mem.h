@@ -18,6 +18,9 @@ long fake_mem_registered(void); /* registrations now */
 size_t fake_mem_bytes(void);	/* their bytes */
 size_t fake_mem_peak(void);	/* the most bytes there were */
 bool fake_mem_holds_range(const void *addr, size_t len);
+/* The descriptor behind @addr, or -1, and the size of its pages. */
+int fake_mem_fd(const void *addr);
+size_t fake_mem_page(const void *addr);
 /* mprotect() all that is registered. */
 int fake_mem_protect(int prot);
 /* Of the next registrations, fail all after @good; < 0: none. */

@@ -10,6 +10,7 @@
 #include <CUnit/Basic.h>
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,11 +23,11 @@ static struct job_config config;
 static void clear(void)
 {
 	static const char *const names[] = {
-		"VBN_RANK",	  "VBN_SIZE",	     "VBN_ADDRESS",
-		"VBN_SECRET",	  "VBN_SECRET_FILE", "VBN_PROVIDER",
-		"VBN_TIMEOUT_MS", "VBN_LISTEN_FD",   "VBN_INSECURE",
-		"RANK",		  "WORLD_SIZE",	     "MASTER_ADDR",
-		"MASTER_PORT",
+		"VBN_RANK",	  "VBN_SIZE",	       "VBN_ADDRESS",
+		"VBN_SECRET",	  "VBN_SECRET_FILE",   "VBN_PROVIDER",
+		"VBN_TIMEOUT_MS", "VBN_LISTEN_FD",     "VBN_INSECURE",
+		"RANK",		  "WORLD_SIZE",	       "MASTER_ADDR",
+		"MASTER_PORT",	  "VBN_SOCKET_IFNAME", "VBN_LOCAL_SIZE",
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -105,6 +106,21 @@ static void test_own_names(void)
 	CU_ASSERT_EQUAL(config.timeout_ms, -1);
 }
 
+static void test_place(void)
+{
+	CU_ASSERT_EQUAL(resolve("VBN_RANK=1 VBN_SIZE=2 VBN_ADDRESS=a:1 "
+				"VBN_SECRET=s VBN_SOCKET_IFNAME=ib0 "
+				"VBN_LOCAL_SIZE=1",
+				NULL),
+			0);
+	CU_ASSERT_STRING_EQUAL(config.ifname, "ib0");
+	CU_ASSERT_EQUAL(config.launch.several_hosts, YES);
+	CU_ASSERT_EQUAL(config.launch.rank0_here, NO);
+	CU_ASSERT_EQUAL(resolve("VBN_SOCKET_IFNAME=", NULL), 0);
+	CU_ASSERT_STRING_EQUAL(config.ifname, "");
+	CU_ASSERT_EQUAL(config.launch.several_hosts, UNKNOWN);
+}
+
 static void test_torchrun_names(void)
 {
 	CU_ASSERT_EQUAL(resolve("RANK=1 WORLD_SIZE=2 MASTER_ADDR=::1 "
@@ -157,6 +173,8 @@ static void test_bad(void)
 	fails("VBN_TIMEOUT_MS=1s", "VBN_TIMEOUT_MS is \"1s\"");
 	fails("VBN_LISTEN_FD=x VBN_ADDRESS=a:1", "VBN_LISTEN_FD");
 	fails("VBN_INSECURE=yes", "VBN_INSECURE");
+	fails("VBN_SOCKET_IFNAME=sixteen-letters0", "at most 15 bytes");
+	fails("VBN_LOCAL_SIZE=2", "VBN_LOCAL_SIZE is \"2\"");
 }
 
 static void write_file(const char *path, const char *text, size_t len)
@@ -276,6 +294,9 @@ static void test_listener(void)
 		 "VBN_RANK=0 VBN_SIZE=2 VBN_SECRET=s "
 		 "VBN_ADDRESS=127.0.0.1:%u VBN_LISTEN_FD=%d",
 		 (unsigned)ntohs(addr.sin_port), fd);
+	fails("VBN_RANK=0 VBN_SIZE=2 VBN_SECRET=s VBN_ADDRESS=127.0.0.1:9 "
+	      "VBN_LISTEN_FD=0",
+	      "VBN_LISTEN_FD is 0, which is no listening socket");
 	CU_ASSERT_EQUAL(resolve(text, NULL), 0);
 	CU_ASSERT_EQUAL(config.listen_fd, fd);
 	text[9] = '1'; /* only rank 0 listens */
@@ -285,6 +306,10 @@ static void test_listener(void)
 	close(fd); /* a first job had it */
 	CU_ASSERT_EQUAL(resolve(text, NULL), 0);
 	CU_ASSERT_EQUAL(config.listen_fd, -1);
+	CU_ASSERT_EQUAL_FATAL(open("/dev/null", O_RDONLY), fd);
+	CU_ASSERT_EQUAL(resolve(text, NULL), 0);
+	CU_ASSERT_EQUAL(config.listen_fd, -1);
+	close(fd);
 	CU_ASSERT_EQUAL(resolve("", &o), 0);
 	CU_ASSERT_EQUAL(config.listen_fd, 4);
 }
@@ -293,6 +318,7 @@ static CU_TestInfo tests[] = {
 	{"nothing set", test_alone},
 	{"own names", test_own_names},
 	{"torchrun's names", test_torchrun_names},
+	{"hosts and interface", test_place},
 	{"bad values", test_bad},
 	{"secret", test_secret},
 	{"options", test_options},

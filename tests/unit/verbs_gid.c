@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The choice of a GID, over tables as real ports have them, and the encoding
- * of what two sides of a verbs connection exchange.
+ * The choice of a GID and of a connection's pair of them, over tables as real
+ * ports have them, and the encoding of what two sides exchange.
  */
 #include "providers/verbs/gid.h"
 #include "providers/verbs/offer.h"
@@ -22,13 +22,11 @@ struct row {
 	enum gid_type type;
 };
 
-/* The index chosen in @rows, or -1. */
-static int choose(const struct row *rows, size_t n)
-{
-	struct gid_entry table[16];
-	const struct gid_entry *best;
+#define TABLE_MAX 32
 
-	memset(table, 0, sizeof(table));
+static void fill(struct gid_entry *table, const struct row *rows, size_t n)
+{
+	memset(table, 0, n * sizeof(*table));
 	for (size_t i = 0; i < n; i++) {
 		table[i].index = (uint32_t)i;
 		table[i].type = rows[i].type;
@@ -39,9 +37,38 @@ static int choose(const struct row *rows, size_t n)
 							table[i].raw),
 					      1);
 	}
+}
+
+/* The index chosen in @rows, or -1. */
+static int choose(const struct row *rows, size_t n)
+{
+	struct gid_entry table[TABLE_MAX];
+	const struct gid_entry *best;
+
+	fill(table, rows, n);
 	best = gid_choose(table, n);
 	return best ? (int)best->index : -1;
 }
+
+/* Both sides' choice, which must agree: local * 100 + peer, or -1. */
+static int pair(const struct row *a, size_t na, const struct row *b, size_t nb)
+{
+	struct gid_entry x[TABLE_MAX], y[TABLE_MAX];
+	struct gid_pair there, back;
+	bool found;
+
+	fill(x, a, na);
+	fill(y, b, nb);
+	found = gid_pair(x, na, y, nb, &there);
+	CU_ASSERT_EQUAL(gid_pair(y, nb, x, na, &back), found);
+	if (!found)
+		return -1;
+	CU_ASSERT_EQUAL(there.local, back.peer);
+	CU_ASSERT_EQUAL(there.peer, back.local);
+	return (int)(there.local * 100 + there.peer);
+}
+
+#define PAIR(a, b) pair(a, ROWS(a), b, ROWS(b))
 
 static void unreadable_is_skipped(void)
 {
@@ -107,45 +134,256 @@ static void never_chosen(void)
 	CU_ASSERT_EQUAL(choose(bad, ROWS(bad)), -1);
 }
 
-static void offers_survive(void)
+static void ipv4_before_ipv6(void)
 {
-	struct qp_offer in = {.port = {.infiniband = true,
-				       .gid_type = GID_ROCE_V2,
-				       .lid = 0xfedc,
-				       .gid = {1, 2, 3, [15] = 0xff}},
-			      .qpn = 0xabcdef,
-			      .psn = 0x123456,
-			      .mtu = 5,
-			      .read_out = 16,
-			      .read_in = 7,
-			      .generation = 0x1122334455667788};
-	struct port_address port;
-	struct qp_offer out;
+	static const struct row both[] = {{"2001:db8::7", GID_ROCE_V2},
+					  {"::ffff:10.0.0.1", GID_ROCE_V2}};
+	static const struct row old[] = {{"2001:db8::7", GID_ROCE_V2},
+					 {"::ffff:10.0.0.1", GID_ROCE_V1}};
+
+	CU_ASSERT_EQUAL(choose(both, ROWS(both)), 1);
+	CU_ASSERT_EQUAL(choose(old, ROWS(old)), 0);
+}
+
+static void candidates_are_sorted(void)
+{
+	static const struct row rows[] = {{NULL, GID_ROCE_V2},
+					  {"fe80::1", GID_ROCE_V2},
+					  {"::", GID_ROCE_V2},
+					  {"::ffff:10.1.2.3", GID_ROCE_V1},
+					  {"::ffff:10.1.2.3", GID_ROCE_V2},
+					  {"2001:db8::1", GID_ROCE_V2},
+					  {"::ffff:10.9.9.9", GID_ROCE_V2}};
+	static const unsigned want[] = {4, 6, 5, 1, 3};
+	struct gid_entry table[ROWS(rows)], out[8];
+
+	fill(table, rows, ROWS(rows));
+	CU_ASSERT_EQUAL_FATAL(gid_candidates(table, ROWS(rows), out, 8), 5);
+	for (size_t i = 0; i < 5; i++)
+		CU_ASSERT_EQUAL(out[i].index, want[i]);
+	memset(out, 0xee, sizeof(out));
+	CU_ASSERT_EQUAL_FATAL(gid_candidates(table, ROWS(rows), out, 2), 2);
+	CU_ASSERT(out[0].index == 4 && out[1].index == 6);
+	CU_ASSERT_EQUAL(out[2].index, 0xeeeeeeee);
+}
+
+static void every_entry_has_its_reason(void)
+{
+	static const struct row rows[] = {{NULL, GID_ROCE_V2},
+					  {"::", GID_ROCE_V2},
+					  {"::ffff:127.0.0.1", GID_ROCE_V2},
+					  {"2001:db8::1", GID_IB},
+					  {"::ffff:10.1.2.3", GID_ROCE_V2},
+					  {"::ffff:10.1.2.3", GID_ROCE_V1},
+					  {"fe80::1", GID_ROCE_V2},
+					  {"2001:db8::1", GID_ROCE_V2},
+					  {"::ffff:10.1.2.4", GID_ROCE_V2}};
+	struct gid_entry t[ROWS(rows)];
+
+	fill(t, rows, ROWS(rows));
+	CU_ASSERT_STRING_EQUAL(gid_unfit(&t[0]), "cannot be read");
+	CU_ASSERT_STRING_EQUAL(gid_unfit(&t[1]), "empty");
+	CU_ASSERT_PTR_NOT_NULL(gid_unfit(&t[2]));
+	CU_ASSERT_PTR_NOT_NULL(gid_unfit(&t[3]));
+	CU_ASSERT_PTR_NULL(gid_unfit(&t[4]));
+	CU_ASSERT_PTR_NOT_NULL(strstr(gid_lesser(&t[5], &t[4]), "RoCE v2"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(gid_lesser(&t[6], &t[4]), "link-local"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(gid_lesser(&t[7], &t[4]), "IPv4"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(gid_lesser(&t[8], &t[4]), "lower"));
+}
+
+static void pairs_are_of_one_kind(void)
+{
+	static const struct row v4[] = {{"::ffff:10.1.2.3", GID_ROCE_V2}};
+	static const struct row v4b[] = {{"::ffff:10.1.2.4", GID_ROCE_V2}};
+	static const struct row v4old[] = {{"::ffff:10.1.2.4", GID_ROCE_V1}};
+	static const struct row v6[] = {{"2001:db8::1", GID_ROCE_V2}};
+	static const struct row mixed[] = {{"2001:db8::9", GID_ROCE_V2},
+					   {NULL, GID_ROCE_V2},
+					   {"::ffff:10.1.2.3", GID_ROCE_V1},
+					   {"::ffff:10.1.2.3", GID_ROCE_V2}};
+	static const struct row ib[] = {{"fe80::1", GID_IB}};
+
+	CU_ASSERT_EQUAL(PAIR(v4, v4b), 0);
+	CU_ASSERT_EQUAL(PAIR(v4, v6), -1);
+	CU_ASSERT_EQUAL(PAIR(v4, v4old), -1);
+	CU_ASSERT_EQUAL(PAIR(v4, ib), -1);
+	/* IPv4 is preferred, but for a peer that has IPv6, or v1, only */
+	CU_ASSERT_EQUAL(PAIR(mixed, v4b), 300);
+	CU_ASSERT_EQUAL(PAIR(mixed, v6), 0);
+	CU_ASSERT_EQUAL(PAIR(mixed, v4old), 200);
+	CU_ASSERT_EQUAL(PAIR(mixed, mixed), 303);
+	CU_ASSERT_EQUAL(pair(v4, 1, NULL, 0), -1);
+}
+
+static void pairs_are_of_one_subnet(void)
+{
+	static const struct row rails[] = {{"::ffff:10.0.1.5", GID_ROCE_V2},
+					   {"::ffff:10.0.2.5", GID_ROCE_V2}};
+	static const struct row second[] = {{"::ffff:192.168.0.7", GID_ROCE_V2},
+					    {"::ffff:10.0.2.7", GID_ROCE_V2}};
+	static const struct row far4[] = {{"::ffff:10.0.1.5", GID_ROCE_V2},
+					  {"2001:db8:0:1::5", GID_ROCE_V2}};
+	static const struct row near6[] = {{"::ffff:172.16.0.1", GID_ROCE_V2},
+					   {"2001:db8:0:1::6", GID_ROCE_V2}};
+	static const struct row near_v1[] = {
+		{"::ffff:10.0.1.6", GID_ROCE_V1},
+		{"::ffff:172.16.0.1", GID_ROCE_V2}};
+	static const struct row far_v1[] = {{"::ffff:10.0.1.5", GID_ROCE_V1},
+					    {"::ffff:10.0.1.5", GID_ROCE_V2}};
+	static const struct row local[] = {{"fe80::5", GID_ROCE_V2},
+					   {"::ffff:10.0.1.5", GID_ROCE_V2}};
+	static const struct row local_far[] = {
+		{"fe80::6", GID_ROCE_V2}, {"::ffff:172.16.0.1", GID_ROCE_V2}};
+
+	CU_ASSERT_EQUAL(PAIR(rails, second), 101);
+	CU_ASSERT_EQUAL(PAIR(rails, rails), 0);
+	/* one subnet counts more than the family, less than version, reach */
+	CU_ASSERT_EQUAL(PAIR(far4, near6), 101);
+	CU_ASSERT_EQUAL(PAIR(far_v1, near_v1), 101);
+	CU_ASSERT_EQUAL(PAIR(local, local_far), 101);
+}
+
+/* Every pair of tables of up to three rows: both sides agree. */
+static void pairs_are_symmetric(void)
+{
+	static const struct row all[] = {
+		{"::ffff:10.0.1.5", GID_ROCE_V2}, {"fe80::5", GID_ROCE_V2},
+		{"::ffff:10.0.1.6", GID_ROCE_V2}, {"2001:db8::5", GID_ROCE_V2},
+		{"::ffff:10.0.1.5", GID_ROCE_V1}, {NULL, GID_ROCE_V2}};
+	enum { N = ROWS(all), TABLES = N * N * N };
+	int found = 0;
+
+	for (int i = 0; i < TABLES * TABLES; i++) {
+		int x = i / TABLES, y = i % TABLES;
+		struct row a[] = {all[x % N], all[x / N % N], all[x / N / N]};
+		struct row b[] = {all[y % N], all[y / N % N], all[y / N / N]};
+		struct gid_entry p[3], q[3];
+		struct gid_pair there, back;
+
+		fill(p, a, 3);
+		fill(q, b, 3);
+		if (!gid_pair(p, 3, q, 3, &there) ||
+		    !gid_pair(q, 3, p, 3, &back))
+			continue;
+		found++;
+		if (memcmp(p[there.local].raw, p[back.peer].raw, GID_BYTES) ||
+		    memcmp(q[there.peer].raw, q[back.local].raw, GID_BYTES) ||
+		    p[there.local].type != p[back.peer].type)
+			CU_FAIL("the sides chose differently");
+	}
+	CU_ASSERT(found > 1000);
+}
+
+static const struct port_address sample = {
+	.infiniband = true,
+	.mtu = 5,
+	.port_num = 2,
+	.lid = 0xfedc,
+	.pkey = 0x8001,
+	.name = "mlx5_bond_0",
+	.ngids = 2,
+	.gids = {{.raw = {1, 2, 3, [15] = 0xff}, .type = GID_ROCE_V2},
+		 {.raw = {4, [15] = 9}, .type = GID_ROCE_V1}},
+};
+
+static void addresses_survive(void)
+{
+	struct port_address in = sample, out;
 	struct blob blob;
 
+	offer_pack_address(&blob, &in);
+	CU_ASSERT_EQUAL_FATAL(offer_unpack_address(&blob, &out), 0);
+	CU_ASSERT(out.infiniband && out.mtu == 5 && out.port_num == 2);
+	CU_ASSERT(out.lid == 0xfedc && out.pkey == 0x8001 && out.ngids == 2);
+	CU_ASSERT_STRING_EQUAL(out.name, "mlx5_bond_0");
+	for (int i = 0; i < 2; i++) {
+		CU_ASSERT_EQUAL(out.gids[i].type, in.gids[i].type);
+		CU_ASSERT_TRUE(out.gids[i].readable);
+		CU_ASSERT_EQUAL(
+			memcmp(out.gids[i].raw, in.gids[i].raw, GID_BYTES), 0);
+	}
+	in.ngids = PORT_GIDS;
+	offer_pack_address(&blob, &in);
+	CU_ASSERT(blob.len <= BLOB_MAX);
+	CU_ASSERT_EQUAL(offer_unpack_address(&blob, &out), 0);
+	CU_ASSERT_EQUAL(out.ngids, PORT_GIDS);
+	in.ngids = 0;
+	offer_pack_address(&blob, &in);
+	CU_ASSERT_EQUAL(offer_unpack_address(&blob, &out), 0);
+	CU_ASSERT_EQUAL(out.ngids, 0);
+}
+
+static void bad_addresses_are_refused(void)
+{
+	struct port_address out = {.mtu = 77};
+	struct blob good, blob;
+
+	offer_pack_address(&good, &sample);
+	for (size_t len = 0; len <= BLOB_MAX; len++) {
+		memset(&blob, 0, sizeof(blob));
+		memcpy(blob.data, good.data, good.len);
+		blob.len = len;
+		if (len != good.len)
+			CU_ASSERT_EQUAL(offer_unpack_address(&blob, &out),
+					-EPROTO);
+	}
+	/* each byte's every value: refused or taken, never out of range */
+	for (size_t i = 0; i < good.len; i++)
+		for (int v = 0; v < 256; v++) {
+			struct port_address got;
+
+			blob = good;
+			blob.data[i] = (uint8_t)v;
+			if (offer_unpack_address(&blob, &got))
+				continue;
+			if (got.ngids > PORT_GIDS || got.mtu < 1 ||
+			    got.mtu > 5 || got.name[PORT_NAME - 1] ||
+			    got.gids[0].type > GID_ROCE_V2)
+				CU_FAIL("a bad address was taken");
+		}
+	CU_ASSERT_EQUAL(out.mtu, 77); /* written on success only */
+}
+
+static const struct qp_offer offered = {
+	.gid_type = GID_ROCE_V2,
+	.from = {1, 2, 3, [15] = 0xff},
+	.to = {5, 6, 7, [15] = 0xfe},
+	.lid = 0xfedc,
+	.qpn = 0xabcdef,
+	.psn = 0x123456,
+	.mtu = 5,
+	.read_out = 16,
+	.read_in = 7,
+	.generation = 0x1122334455667788,
+};
+static void offers_survive(void)
+{
+	struct qp_offer in = offered, out;
+	struct blob blob;
+
+	in.nlanes = 1;
 	offer_pack(&blob, &in);
 	CU_ASSERT_EQUAL_FATAL(offer_unpack(&blob, &out), 0);
-	CU_ASSERT_EQUAL(out.port.infiniband, in.port.infiniband);
-	CU_ASSERT_EQUAL(out.port.gid_type, in.port.gid_type);
-	CU_ASSERT_EQUAL(out.port.lid, in.port.lid);
-	CU_ASSERT_EQUAL(memcmp(out.port.gid, in.port.gid, GID_BYTES), 0);
+	CU_ASSERT_EQUAL(out.gid_type, in.gid_type);
+	CU_ASSERT_EQUAL(memcmp(out.from, in.from, GID_BYTES), 0);
+	CU_ASSERT_EQUAL(memcmp(out.to, in.to, GID_BYTES), 0);
+	CU_ASSERT_EQUAL(out.lid, in.lid);
 	CU_ASSERT_EQUAL(out.qpn, in.qpn);
 	CU_ASSERT_EQUAL(out.psn, in.psn);
 	CU_ASSERT_EQUAL(out.mtu, in.mtu);
 	CU_ASSERT_EQUAL(out.read_out, in.read_out);
 	CU_ASSERT_EQUAL(out.read_in, in.read_in);
 	CU_ASSERT_EQUAL(out.generation, in.generation);
-	offer_pack_address(&blob, &in.port);
-	CU_ASSERT_EQUAL(offer_unpack_address(&blob, &port), 0);
-	CU_ASSERT_EQUAL(port.lid, in.port.lid);
 }
 
 /* Every length but the right one, and every field out of its range. */
 static void bad_offers_are_refused(void)
 {
-	struct qp_offer in = {.mtu = 3}, out = {.mtu = 77};
+	struct qp_offer in = offered, out = {.mtu = 77};
 	struct blob good, blob;
 
+	in.nlanes = 1;
 	offer_pack(&good, &in);
 	for (size_t len = 0; len <= BLOB_MAX; len++) {
 		memset(&blob, 0, sizeof(blob));
@@ -159,10 +397,7 @@ static void bad_offers_are_refused(void)
 	CU_ASSERT_EQUAL(offer_unpack(&blob, &out), -EPROTO);
 	CU_ASSERT_PTR_NOT_NULL(strstr(vbn_error(), "version"));
 	blob = good;
-	blob.data[2] = 2; /* link layer */
-	CU_ASSERT_EQUAL(offer_unpack(&blob, &out), -EPROTO);
-	blob = good;
-	blob.data[3] = 3; /* GID type */
+	blob.data[2] = 3; /* GID type */
 	CU_ASSERT_EQUAL(offer_unpack(&blob, &out), -EPROTO);
 	in.mtu = 0;
 	offer_pack(&blob, &in);
@@ -184,7 +419,15 @@ int main(void)
 		{"RoCE v2 before v1", v2_before_v1},
 		{"routable before link-local", routable_before_link_local},
 		{"some addresses are never chosen", never_chosen},
-		{"offers and addresses survive the wire", offers_survive},
+		{"IPv4 before IPv6", ipv4_before_ipv6},
+		{"candidates are sorted", candidates_are_sorted},
+		{"every entry has its reason", every_entry_has_its_reason},
+		{"pairs are of one kind", pairs_are_of_one_kind},
+		{"pairs are of one subnet", pairs_are_of_one_subnet},
+		{"pairs are symmetric", pairs_are_symmetric},
+		{"addresses survive the wire", addresses_survive},
+		{"bad addresses are refused", bad_addresses_are_refused},
+		{"offers survive the wire", offers_survive},
 		{"bad offers are refused", bad_offers_are_refused},
 		CU_TEST_INFO_NULL,
 	};

@@ -58,6 +58,7 @@ void sink_flush(struct sink *s)
 			break;
 		if (n < 0) {
 			s->broken = true;
+			s->error = errno;
 			s->off = s->len;
 			break;
 		}
@@ -169,7 +170,8 @@ static void emit(struct source *s, const char *text, size_t len, char end)
 		sink->after_return = false;
 		return;
 	}
-	n = snprintf(prefix, sizeof(prefix), "[%d] ", s->rank);
+	n = sink->plain ? 0
+			: snprintf(prefix, sizeof(prefix), "[%d] ", s->rank);
 	sink_clear_progress(sink);
 	sink_put(sink, prefix, (size_t)n);
 	sink_put(sink, text, len);

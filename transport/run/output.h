@@ -20,7 +20,9 @@ struct sink {
 	char *data;
 	size_t off, len, room;
 	bool terminal;
-	bool broken;	   /* nobody reads any more */
+	bool broken;	   /* it takes no more */
+	int error;	   /* why: errno */
+	bool plain;	   /* no rank in front of the lines */
 	bool after_return; /* the cursor is at the begin of a shown line */
 	const void *last;  /* the source of the last bytes */
 };

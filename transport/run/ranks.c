@@ -73,6 +73,7 @@ static void child_environment(const struct ranks *r, int rank)
 {
 	set_number("VBN_RANK", rank);
 	set_number("VBN_SIZE", r->n);
+	set_number("VBN_LOCAL_SIZE", r->n);
 	setenv("VBN_ADDRESS", r->address, 1);
 	setenv("VBN_SECRET", r->secret, 1);
 	if (rank == 0)

@@ -43,6 +43,7 @@ struct run {
 	struct sink *err_to; /* &out when both are the same file */
 	int signal_fd;
 	int64_t timeout_ms; /* 0: none */
+	bool plain;	    /* no rank in front of each line */
 
 	enum stage stage;
 	int64_t deadline; /* of the stage, or of the job; INT64_MAX: none */
@@ -382,10 +383,12 @@ static int start_failed(struct run *run, int rc, const char *what)
 static int run_job(struct run *run)
 {
 	const char *what = "socket";
+	bool lost;
 	int rc;
 
 	sink_init(&run->out, STDOUT_FILENO);
 	sink_init(&run->err, STDERR_FILENO);
+	run->out.plain = run->err.plain = run->plain;
 	/* One sink keeps the lines of both whole and in order. */
 	run->err_to =
 		same_file(STDOUT_FILENO, STDERR_FILENO) ? &run->out : &run->err;
@@ -398,9 +401,14 @@ static int run_job(struct run *run)
 		rc = ranks_start(&run->ranks, &run->out, run->err_to, &what);
 	rc = rc ? start_failed(run, rc, what) : loop(run);
 	ranks_free(&run->ranks);
+	/* a reader that has gone wants no more; all else is a loss */
+	lost = run->out.broken && run->out.error != EPIPE;
+	if (lost)
+		fprintf(stderr, "verbena-run: output is lost: %s\n",
+			strerror(run->out.error));
 	sink_end(&run->out);
 	sink_end(&run->err);
-	return rc ? EXIT_LAUNCHER : run->status;
+	return rc || (lost && !run->status) ? EXIT_LAUNCHER : run->status;
 }
 
 /* ---- arguments ---- */
@@ -408,7 +416,8 @@ static int run_job(struct run *run)
 static void usage(FILE *to)
 {
 	fputs("usage: verbena-run [-n N] [--provider P] [--timeout S] "
-	      "COMMAND...\n"
+	      "[--no-prefix]\n"
+	      "                   COMMAND...\n"
 	      "\n"
 	      "Start N ranks of COMMAND on this machine as one verbena job.\n"
 	      "\n"
@@ -416,6 +425,7 @@ static void usage(FILE *to)
 	      "  --provider P   shm, verbs or ucx for all connections "
 	      "(VBN_PROVIDER)\n"
 	      "  --timeout S    stop the job after S seconds, exit with 124\n"
+	      "  --no-prefix    no rank in front of each line of output\n"
 	      "  --help         this text\n"
 	      "\n"
 	      "Each line of output has its rank in front. When a rank fails, "
@@ -480,6 +490,7 @@ static int parse(int argc, char **argv, struct run *run)
 		{"ranks", required_argument, NULL, 'n'},
 		{"provider", required_argument, NULL, 'p'},
 		{"timeout", required_argument, NULL, 't'},
+		{"no-prefix", no_argument, NULL, 'x'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
@@ -506,6 +517,9 @@ static int parse(int argc, char **argv, struct run *run)
 				return bad("--timeout ", optarg,
 					   ": it must be a number of seconds "
 					   "above 0");
+			break;
+		case 'x':
+			run->plain = true;
 			break;
 		case 'h':
 			usage(stdout);

@@ -36,6 +36,11 @@ struct vbn_job;
  *   secret         VBN_SECRET; else the file that VBN_SECRET_FILE names.
  *                  A job of more than one rank without a secret is refused
  *                  unless VBN_INSECURE=1
+ *   (interface)    VBN_SOCKET_IFNAME: the one by which the ranks meet, if a
+ *                  host has several; VBN_LOCAL_SIZE: how many of the ranks
+ *                  are on this host (torchrun, Slurm, Open MPI and MPICH say
+ *                  it in their own variables). Rank 0 does not wait on the
+ *                  loopback interface when ranks are elsewhere
  *   provider       VBN_PROVIDER (shm, verbs, ucx; empty: chosen per peer)
  *   timeout_ms     VBN_TIMEOUT_MS, default 30,000: for start, connecting and
  *                  control-plane requests
@@ -91,6 +96,16 @@ VBN_API int vbn_job_get(struct vbn_job *job, const char *key, void *value,
  * -ETIMEDOUT, -ECONNRESET when a rank has died or left.
  */
 VBN_API int vbn_job_fence(struct vbn_job *job, int timeout_ms);
+
+/*
+ * Which of @ranks (@n of them; NULL: 0 .. n - 1) can map each other's memory:
+ * hosts[i] is the number of the i-th's host, counted from 0 in the order of
+ * the list. A rank that has no shared memory (another provider was forced, or
+ * it failed) is a host of its own. Returns how many there are, or -ETIMEDOUT,
+ * -ECONNRESET. Blocks for a request to the store for each rank.
+ */
+VBN_API int vbn_job_hosts(struct vbn_job *job, const int *ranks, int n,
+			  int *hosts, int timeout_ms);
 
 /*
  * The first rank that was heard to have died, or -1: the cause, when others

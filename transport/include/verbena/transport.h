@@ -12,12 +12,14 @@
  *                op->status is -EINPROGRESS until then
  *   -EAGAIN      not taken (connecting, no credit, queue full): progress the
  *                context and post again
+ *                (op->status may be the same -EAGAIN then)
  *   other -errno not taken: -EINVAL (arguments, outside the rkey's window),
  *                -EKEYREJECTED (no such region, or stale), -ECONNRESET (the
  *                endpoint has failed), -EOPNOTSUPP, ...
  * Completion status: 0; -ECANCELED flushed by a close; -ECONNRESET the peer
  * is gone or the connection broke; -EMSGSIZE receive too small; -EACCES the
- * target refused the access; -EIO other device error.
+ * target refused the access; -EPERM (shm) the kernel does not let this process
+ * at the target's memory, which is not of a pool; -EIO other device error.
  *
  * Order, per endpoint: puts may land in any order; a notify, a message and a
  * send are delivered in the order posted, each after the data of all puts
@@ -182,18 +184,60 @@ VBN_API void vbn_mem_deregister(struct vbn_mem *mem);
 VBN_API int vbn_rkey_of(struct vbn_job *job, const void *addr, size_t len,
 			struct vbn_rkey *rkey);
 
-struct vbn_pool_options {
-	size_t size;
-	unsigned access;   /* VBN_ACCESS_*, what a key opens */
-	size_t slab_bytes; /* smallest slab; 0: 4 MiB */
-	size_t limit;	   /* bytes of slabs at most; 0: none */
+/*
+ * Whether the ranks of this host can map [addr, addr + len) (vbn_rkey_map()):
+ * it is memory of a pool that is open for reading. Thread-safe.
+ */
+VBN_API bool vbn_mem_is_shared(struct vbn_job *job, const void *addr,
+			       size_t len);
+
+/*
+ * Huge pages of a pool. Preferred: where they lack (see verbena-info), a slab
+ * has the next smaller pages, and the pool says so once in the log. Required:
+ * an allocation that needs a slab fails instead. With 1 GiB pages, slabs are
+ * multiples of 1 GiB.
+ */
+enum vbn_hugepages {
+	VBN_HUGE_AUTO, /* 2 MiB preferred, and the log says it at "info" */
+	VBN_HUGE_NONE,
+	VBN_HUGE_PREFER_2M,
+	VBN_HUGE_PREFER_1G, /* then 2 MiB, then small pages */
+	VBN_HUGE_REQUIRE_2M,
+	VBN_HUGE_REQUIRE_1G
 };
 
 /*
- * A pool of registered memory (slabs of memfd memory, each registered once).
- * Thread-safe. alloc: alignment a power of two, 0 means 64; NULL when
- * memory, the limit or a registration fails (vbn_error() says which); size 0
- * gives a unique pointer. destroy frees what was not freed.
+ * Where a pool's memory is: anywhere; preferably on the node of the processor
+ * that runs the allocation for which a slab is made; on node n only.
+ */
+#define VBN_NUMA_ANY	 0
+#define VBN_NUMA_LOCAL	 (-1)
+#define VBN_NUMA_NODE(n) ((n) + 1)
+
+struct vbn_pool_options {
+	size_t size;
+	unsigned access;	      /* VBN_ACCESS_*, what a key opens */
+	size_t slab_bytes;	      /* smallest slab; 0: 4 MiB */
+	size_t limit;		      /* bytes of slabs at most; 0: none */
+	enum vbn_hugepages hugepages; /* 0: auto */
+	int numa;		      /* VBN_NUMA_*; 0: anywhere */
+};
+
+/*
+ * A pool of registered memory (slabs of memfd memory, each registered once),
+ * which grows as it is used, up to its limit. Thread-safe. create: -EINVAL
+ * for a node that does not exist. alloc: alignment a power of two, 0 means
+ * 64; NULL when memory, a limit of the pool's, the process's, the control
+ * group's or the machine's, or a registration forbids it (vbn_error() says
+ * which, what was needed and allowed, and how to raise it); size 0 gives a
+ * unique pointer. destroy frees what was not freed.
+ *
+ * After fork(), pool memory is shared, not copied: parent and child see each
+ * other's writes and what peers write. The child may read and write it (an
+ * allocation stays the parent's); it must not call the library, which goes on
+ * working in the parent. Other registered memory behaves as any after fork():
+ * each has its own, and transfers go on with the parent's. exec() closes all
+ * of the library's descriptors (not those that UCX opens for itself).
  */
 VBN_API int vbn_pool_create(struct vbn_pool **pool, struct vbn_job *job,
 			    const struct vbn_pool_options *opts);
@@ -219,6 +263,36 @@ VBN_API int vbn_put(struct vbn_ep *ep, struct vbn_op *op, const void *local,
 VBN_API int vbn_get(struct vbn_ep *ep, struct vbn_op *op, void *local,
 		    size_t len, const struct vbn_rkey *rkey, uint64_t offset,
 		    unsigned flags);
+
+/*
+ * Where in this process [offset, offset + len) of the region of @rkey is, so
+ * that it can be read by plain loads and, if the region is open for writing,
+ * written by plain stores: no copy, no call into the peer, and no system call
+ * once the region is known. From the thread of the endpoint's context; returns
+ * at once, in some 10 ns. *ptr may be used from any thread, until the context
+ * is closed.
+ *   0            *ptr is set; to memory of this process: its own address
+ *   -EOPNOTSUPP  this provider (verbs, ucx) or memory (another process's that
+ *                is not of a pool) cannot be mapped: use vbn_get(), vbn_put().
+ *                An answer, not an error: vbn_error() stays as it was
+ *   -EAGAIN      connecting, or the region is being looked up: progress the
+ *                context and call again
+ *   -EACCES      not open for reading, or deregistered by its owner
+ *   -EINVAL, -EKEYREJECTED, -ECONNRESET, -ETIMEDOUT  as vbn_put() returns
+ * Once another process has deregistered the region (destroyed the pool), loads
+ * give its last bytes or zeros, but never a fault. Stores to a peer's region
+ * that is open neither for writing nor for atomics fault.
+ *
+ * Order comes by notifies alone. What the owner has stored, and what was put,
+ * before it sends a notify to this context is seen once that is delivered here.
+ * That it was read, or written, is told to the owner by a notify: what the
+ * owner stores after its delivery is not seen by loads made before. For this a
+ * notify is a release and its delivery an acquire, on every processor; who
+ * stores past the caches (non-temporal stores) fences before. A word that both
+ * sides look at without a notify in between has to be _Atomic.
+ */
+VBN_API int vbn_rkey_map(struct vbn_ep *ep, const struct vbn_rkey *rkey,
+			 uint64_t offset, size_t len, void **ptr);
 
 /*
  * Notifies: 32 bits, delivered at the target after the data they follow.
@@ -303,6 +377,8 @@ struct vbn_counters {
 	uint64_t doorbells;    /* posts to a device */
 	uint64_t errors;       /* completions with an error */
 	uint64_t sleeps;
+	uint64_t completions; /* taken from a device's queue */
+	uint64_t kicks;	      /* requests to wake a device that had stopped */
 };
 
 VBN_API void vbn_ctx_counters(const struct vbn_ctx *ctx,

@@ -66,6 +66,7 @@ static int reach_peer(struct shm_conn *conn, const struct blob *address)
 	if (err)
 		return err;
 	conn->peer_page = page;
+	conn->fence = !conn->pctx->pjob->joined || conn->peer_page->fence;
 	fd = share_fetch(p + 8, (int)get_u32(p + 4));
 	if (fd < 0)
 		return fd;
@@ -217,12 +218,15 @@ void shm_conn_close(void *c, int status)
 	struct shm_conn *conn = c;
 	struct shm_ctx *pctx = conn->pctx;
 
-	(void)status; /* nothing is ever in flight */
-	if (conn->ep)
+	(void)status; /* what is in flight is over, and has its own */
+	if (conn->ep) {
 		for (int i = 0; i < pctx->nconns; i++)
 			if (pctx->conns[i] == conn) {
 				pctx->conns[i] = NULL;
 				pctx->has_holes = true;
 			}
+		shm_done_hand_over(pctx);
+		shm_given_hand_over(&conn->given, &pctx->given);
+	}
 	conn_free(conn);
 }

@@ -57,35 +57,40 @@ void shm_tables_close(struct shm_job *pjob)
 		close(pjob->table_fd);
 }
 
-/* The table of the process at @address; NULL: vbn_error() says why. */
-static const _Atomic uint32_t *find_table(struct shm_job *pjob,
-					  const uint8_t *address, int id)
+/* The table of the process at @address. */
+static int find_table(struct shm_job *pjob, const uint8_t *address, int id,
+		      const _Atomic uint32_t **generations)
 {
-	struct shm_table *table;
+	struct shm_table *table = pjob->tables;
 	void *map;
 	int fd;
 
-	for (table = pjob->tables; table; table = table->next)
-		if (!memcmp(table->address, address, SHARE_BYTES))
-			return table->generations;
+	while (table && memcmp(table->address, address, SHARE_BYTES))
+		table = table->next;
+	if (table) {
+		*generations = table->generations;
+		return 0;
+	}
 	table = calloc(1, sizeof(*table));
-	fd = table ? share_fetch(address, id) : -1;
+	if (!table)
+		return vbn_fail(-ENOMEM, "shm: no memory");
+	fd = share_fetch(address, id);
 	if (fd < 0) {
 		free(table);
-		return NULL;
+		return fd;
 	}
 	map = mmap(NULL, SHM_TABLE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
 	close(fd);
 	if (map == MAP_FAILED) {
-		vbn_fail(-errno, "shm: mmap: %s", strerror(errno));
 		free(table);
-		return NULL;
+		return vbn_fail(-errno, "shm: mmap: %s", strerror(errno));
 	}
 	memcpy(table->address, address, SHARE_BYTES);
 	table->generations = map;
 	table->next = pjob->tables;
 	pjob->tables = table;
-	return table->generations;
+	*generations = table->generations;
+	return 0;
 }
 
 int shm_mem_register(void *pjob, const struct vbn_mem *mem, void **handle,
@@ -165,20 +170,21 @@ int shm_region_import(void *pjob, int rank, uint64_t base, uint64_t length,
 	region = calloc(1, sizeof(*region));
 	if (!region)
 		return vbn_fail(-ENOMEM, "shm: no memory");
+	atomic_init(&region->refs, 1);
 	id = (int)get_u32(p);
 	region->pid = (pid_t)get_u32(p + 4);
 	region->access = get_u32(p + 8);
 	region->base = base;
 	region->generation = get_u32(p + 28);
 	region->own = !memcmp(p + 32, share_address(job->share), SHARE_BYTES);
-	region->now = region->own
-			      ? job->generations
-			      : find_table(job, p + 32, (int)get_u32(p + 20));
-	if (!region->now)
-		err = -EIO;
-	else if (region->own)
+	if (region->own) {
+		region->now = job->generations;
 		region->map = (char *)(uintptr_t)base;
-	else if (id)
+	} else {
+		err = find_table(job, p + 32, (int)get_u32(p + 20),
+				 &region->now);
+	}
+	if (!err && id && !region->own)
 		err = map_region(region, p + 32, id, get_u64(p + 12), length);
 	if (!err)
 		region->now += get_u32(p + 24);
@@ -195,9 +201,9 @@ void shm_import_release(void *pjob, void *import)
 	struct shm_region *region = import;
 
 	(void)pjob;
-	if (region->map && !region->own)
-		munmap(region->map, region->map_len);
-	free(region);
+	if (atomic_load(&region->refs) > 1)
+		shm_region_blank(region);
+	shm_region_put(region);
 }
 
 static int vm_copy(const struct shm_region *region, uint64_t remote,
@@ -231,28 +237,9 @@ static int vm_copy(const struct shm_region *region, uint64_t remote,
 	return 0;
 }
 
-int shm_write(struct shm_conn *conn, const struct shm_region *region,
-	      uint64_t remote, const void *local, size_t len)
+int shm_copy_across(struct shm_conn *conn, const struct shm_region *region,
+		    uint64_t remote, void *local, size_t len, bool write)
 {
-	if (!(region->access & VBN_ACCESS_WRITE) || !shm_region_is_live(region))
-		return -EACCES;
-	if (region->map) {
-		memmove(region->map + (remote - region->base), local, len);
-		return 0;
-	}
 	core_counters(conn->pctx->ctx)->copied_bytes += len;
-	return vm_copy(region, remote, (void *)(uintptr_t)local, len, true);
-}
-
-int shm_read(struct shm_conn *conn, const struct shm_region *region,
-	     uint64_t remote, void *local, size_t len)
-{
-	if (!(region->access & VBN_ACCESS_READ) || !shm_region_is_live(region))
-		return -EACCES;
-	if (region->map) {
-		memmove(local, region->map + (remote - region->base), len);
-		return 0;
-	}
-	core_counters(conn->pctx->ctx)->copied_bytes += len;
-	return vm_copy(region, remote, local, len, false);
+	return vm_copy(region, remote, local, len, write);
 }

@@ -2,11 +2,12 @@
 /*
  * The descriptor server. One request a connection: cookie and id in, one byte
  * and the descriptor out. A caller of another user is dropped unread, a slow
- * one after IO_TIMEOUT_MS.
+ * one after SERVE_TIMEOUT_MS.
  */
 #include "share.h"
 
 #include "error.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -21,7 +22,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define IO_TIMEOUT_MS 2000
+/* One is served at a time: who says nothing must not hold up the others. */
+#define SERVE_TIMEOUT_MS 500
+#define FETCH_TIMEOUT_MS 10000
+#define ACCEPT_PAUSE_MS	 50
 
 struct request {
 	uint8_t cookie[SHARE_COOKIE];
@@ -47,9 +51,9 @@ static socklen_t make_address(struct sockaddr_un *sun, const uint8_t *name)
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
 }
 
-static void set_timeouts(int fd)
+static void set_timeouts(int fd, int ms)
 {
-	struct timeval t = {.tv_sec = IO_TIMEOUT_MS / 1000};
+	struct timeval t = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
 
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t));
@@ -82,17 +86,27 @@ static void send_fd(int sock, int fd)
 		vbn_log(VBN_DEBUG, "share: sendmsg: %s", strerror(errno));
 }
 
-static void serve(struct share *share, int sock)
+/* Who is at the other end: 0, -EACCES another user, -errno. */
+static int check_user(int sock, uid_t *uid)
 {
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
+
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+		return -errno;
+	*uid = cred.uid;
+	return cred.uid == geteuid() ? 0 : -EACCES;
+}
+
+static void serve(struct share *share, int sock)
+{
 	struct request request;
 	uint32_t id;
+	uid_t uid;
 
-	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 ||
-	    cred.uid != geteuid())
+	if (check_user(sock, &uid))
 		return;
-	set_timeouts(sock);
+	set_timeouts(sock, SERVE_TIMEOUT_MS);
 	if (recv(sock, &request, sizeof(request), 0) != sizeof(request) ||
 	    memcmp(request.cookie, share->address + SHARE_NAME, SHARE_COOKIE))
 		return;
@@ -122,8 +136,11 @@ static void *serve_all(void *arg)
 		if (!pfds[0].revents)
 			continue;
 		sock = accept4(share->listen_fd, NULL, NULL, SOCK_CLOEXEC);
-		if (sock < 0)
+		if (sock < 0) {
+			/* for want of descriptors: it stays readable */
+			poll(&pfds[1], 1, ACCEPT_PAUSE_MS);
 			continue;
+		}
 		serve(share, sock);
 		close(sock);
 	}
@@ -132,17 +149,9 @@ static void *serve_all(void *arg)
 
 static int start_thread(struct share *share)
 {
-	sigset_t all, old;
-	int err;
+	int err = vbn_thread_start(&share->thread, "vbn-shm", serve_all, share);
 
-	sigfillset(&all); /* the process's signals are not ours to take */
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&share->thread, NULL, serve_all, share);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (err)
-		return vbn_fail(-err, "shm: no thread: %s", strerror(err));
-	pthread_setname_np(share->thread, "vbn-shm");
-	return 0;
+	return err ? vbn_fail(err, "shm: no thread: %s", strerror(-err)) : 0;
 }
 
 static int listen_on(struct share *share)
@@ -265,36 +274,73 @@ static int receive_fd(int sock)
 
 	if (n < 0)
 		return errno == EAGAIN ? -ETIMEDOUT : -errno;
-	cmsg = CMSG_FIRSTHDR(&msg);
 	if (n != 1)
 		return -EACCES; /* dropped: another user, or a wrong cookie */
+	if (msg.msg_flags & MSG_CTRUNC)
+		return -EMFILE;
+	cmsg = CMSG_FIRSTHDR(&msg);
 	if (!cmsg || cmsg->cmsg_type != SCM_RIGHTS)
 		return -ENOENT;
 	memcpy(&fd, CMSG_DATA(cmsg), sizeof(int));
 	return fd;
 }
 
-int share_fetch(const uint8_t *address, int id)
+static int refused(const uint8_t *address, int err)
 {
-	struct request request = {.id = (uint32_t)id};
+	if (err == -EMFILE)
+		return vbn_fail(err, "shm: this process has no descriptor left "
+				     "to map a peer's memory by: raise ulimit "
+				     "-n");
+	return vbn_fail(err,
+			"shm: process %.*s does not hand out its memory: %s",
+			SHARE_NAME, (const char *)address, strerror(-err));
+}
+
+/* The cookie goes to nobody but our own user's processes. */
+static int connect_ours(int sock, const uint8_t *address)
+{
 	struct sockaddr_un sun;
 	socklen_t len = make_address(&sun, address);
+	uid_t uid = 0;
+	int err;
+
+	if (connect(sock, (struct sockaddr *)&sun, len) < 0)
+		return refused(address, -errno);
+	err = check_user(sock, &uid);
+	if (err == -EACCES)
+		return vbn_fail(err,
+				"shm: process %.*s is user %u's, this one user "
+				"%u's: memory is shared between processes of "
+				"one user only",
+				SHARE_NAME, (const char *)address,
+				(unsigned)uid, (unsigned)geteuid());
+	return err ? refused(address, err) : 0;
+}
+
+static int ask(int sock, const uint8_t *address, int id)
+{
+	struct request request = {.id = (uint32_t)id};
+	int err = connect_ours(sock, address);
+	int fd;
+
+	if (err)
+		return err;
+	memcpy(request.cookie, address + SHARE_NAME, SHARE_COOKIE);
+	if (send(sock, &request, sizeof(request), MSG_NOSIGNAL) < 0)
+		return refused(address, -errno);
+	fd = receive_fd(sock);
+	return fd < 0 ? refused(address, fd) : fd;
+}
+
+int share_fetch(const uint8_t *address, int id)
+{
 	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	int fd;
 
 	if (sock < 0)
 		return vbn_fail(-errno, "shm: socket: %s", strerror(errno));
-	set_timeouts(sock);
-	memcpy(request.cookie, address + SHARE_NAME, SHARE_COOKIE);
-	if (connect(sock, (struct sockaddr *)&sun, len) < 0 ||
-	    send(sock, &request, sizeof(request), MSG_NOSIGNAL) < 0)
-		fd = -errno;
-	else
-		fd = receive_fd(sock);
+	set_timeouts(sock, FETCH_TIMEOUT_MS);
+	fd = ask(sock, address, id);
 	close(sock);
-	if (fd < 0)
-		vbn_fail(fd,
-			 "shm: process %.*s does not hand out its memory: %s",
-			 SHARE_NAME, (const char *)address, strerror(-fd));
 	return fd;
 }

@@ -74,7 +74,7 @@ int ucx_conn_create(void *pctx, const struct conn_info *info,
 		    const struct blob *peer_address, void **out,
 		    struct blob *offer)
 {
-	struct ucx_conn *conn;
+	struct ucx_conn *conn = NULL;
 	int err = conn_new(pctx, peer_address, &conn, offer);
 
 	(void)info;
@@ -87,7 +87,7 @@ int ucx_conn_accept(void *pctx, const struct conn_info *info,
 		    const struct blob *peer_address, const struct blob *offer,
 		    void **out, struct blob *answer)
 {
-	struct ucx_conn *conn;
+	struct ucx_conn *conn = NULL;
 	int err = conn_new(pctx, peer_address, &conn, answer);
 
 	(void)info;

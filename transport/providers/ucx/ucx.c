@@ -105,6 +105,7 @@ static int job_open(struct vbn_job *job, void **pjob,
 	*caps = (struct provider_caps){.max_piece = UCX_PIECE_MAX,
 				       .max_message = UCX_MESSAGE_MAX,
 				       .credits = UCX_CREDITS,
+				       .credits_max = UCX_CREDITS,
 				       .any_local = true};
 	*pjob = uj;
 	return 0;

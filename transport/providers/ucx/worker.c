@@ -331,7 +331,7 @@ static ucs_status_t worker_create(struct ucx_worker *worker)
 {
 	ucp_worker_params_t params = {
 		.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-		.thread_mode = UCS_THREAD_MODE_SINGLE,
+		.thread_mode = UCS_THREAD_MODE_SERIALIZED,
 	};
 	ucp_am_handler_param_t handler = {
 		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |

@@ -8,12 +8,12 @@
  * Other connections' completions stay in the ring, in order.
  *
  * Receives are collected before the queue pair goes: some devices discard
- * their completions with it, and the buffers would be lost.
+ * their completions with it, and the receives would be lost.
  *
  * A connection that was never attached is given to the context's thread by
  * the graveyard, since only that thread may poll.
  */
-#include "internal.h"
+#include "slots.h"
 #include "error.h"
 
 #include <errno.h>
@@ -25,17 +25,17 @@
 #define LINGER_MS   100
 #define DRAIN_MS    200
 #define STATUS_OPEN 1 /* a slot whose end is not known */
-#define QPN_NONE    0 /* never a connection's */
 
-/* What collecting has found out. */
-struct drain {
-	uint32_t next; /* slots before it have ended */
-	uint32_t end;  /* slots from here on were never given to the device */
-};
+/*
+ * While a lane is drained, its slots up to `ended` have ended, and their
+ * status says how, if that is known.
+ */
 
 void conn_free(struct verbs_conn *conn)
 {
-	free(conn->slots);
+	ring_give(conn->ctx, &conn->ring[0]);
+	ring_give(conn->ctx, &conn->ring[1]);
+	free(conn->held);
 	free(conn);
 }
 
@@ -47,92 +47,133 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* A send completion of the connection: note the ends of its slots. */
-static void note_send(struct verbs_conn *conn, const struct ibv_wc *wc,
-		      struct drain *drain)
+/* The first slot that has not ended, or NULL. */
+static struct slot *open_slot(const struct lane *lane)
 {
-	uint32_t last = wr_slot(wc->wr_id);
-	struct slot *slot = &conn->slots[last & conn->mask];
+	if (lane->ended)
+		return lane_behind(lane, lane->ended);
+	return lane_empty(lane) ? NULL : lane->first;
+}
+
+/* Is @slot one of the lane's that have not ended? */
+static bool is_open(const struct lane *lane, const struct slot *slot)
+{
+	const struct slot *i = open_slot(lane);
+
+	while (i && i != slot)
+		i = lane_behind(lane, i);
+	return i != NULL;
+}
+
+/* A send completion of the lane: note the ends of its slots. */
+static void note_send(struct lane *lane, const struct ibv_wc *wc)
+{
+	struct slot *last = wr_slot(lane->conn->ctx, wc->wr_id);
 	int before = 0, status = 0;
 
-	if (last - conn->tail >= conn->head - conn->tail)
+	if (last->wr_id != wc->wr_id || !is_open(lane, last))
 		return;
 	if (wc->status != IBV_WC_SUCCESS) {
-		before = progress_before(conn, wc->status);
-		conn->erred = true;
+		before = progress_before(lane, wc->status);
+		lane->erred = true;
 		status = wc->status == IBV_WC_WR_FLUSH_ERR
 				 ? STATUS_OPEN
 				 : progress_errno(wc->status);
-		if (slot->op) {
-			slot->op->wc = wc->status;
-			slot->op->vendor = wc->vendor_err;
-		}
+		slot_blame(last, wc);
 	}
-	for (; (int32_t)(last - drain->next) > 0; drain->next++)
-		conn->slots[drain->next & conn->mask].status =
-			(int16_t)(before ? STATUS_OPEN : 0);
-	if (last == drain->next) {
-		slot->status = (int16_t)status;
-		drain->next++;
-	}
+	for (struct slot *i = open_slot(lane); i != last; i = i->next)
+		i->status = (int16_t)(before ? STATUS_OPEN : 0);
+	last->status = (int16_t)status;
+	lane->ended = last;
+}
+
+static struct lane *lane_of(struct verbs_conn *conn, uint32_t qpn)
+{
+	for (unsigned i = 0; i < conn->nlanes; i++)
+		if (conn->lane[i].qpn == qpn)
+			return &conn->lane[i];
+	return NULL;
 }
 
 /* Take the connection's completions out of the ring's last @n. */
-static void collect(struct verbs_conn *conn, uint32_t n, struct drain *drain)
+static void collect(struct verbs_conn *conn, ptrdiff_t n)
 {
 	struct verbs_ctx *ctx = conn->ctx;
+	struct ibv_wc *kept = ctx->wc_tail - n;
 
-	for (uint32_t i = ctx->wc_tail - n; i != ctx->wc_tail; i++) {
-		struct ibv_wc *wc = &ctx->wc[i];
+	for (struct ibv_wc *wc = kept; wc != ctx->wc_tail; wc++) {
+		struct lane *lane = lane_of(conn, wc->qp_num);
 
-		if (wc->qp_num != conn->qpn)
-			continue;
-		/* its buffer is given back when the ring is dispatched */
-		wc->qp_num = QPN_NONE;
-		if (wr_kind(wc->wr_id) != WR_SEND)
-			continue;
-		if (wr_tag(wc->wr_id) == conn->tag)
-			note_send(conn, wc, drain);
-		wc->wr_id = wr_id(WR_NONE, 0, 0);
+		if (!lane)
+			*kept++ = *wc;
+		else if (wr_is_recv(wc->wr_id))
+			srq_taken(ctx);
+		else
+			note_send(lane, wc);
 	}
+	ctx->wc_tail = kept;
 }
 
-static bool is_drained(const struct verbs_conn *conn, struct drain *drain)
+/* Has all that the device was given ended, but for what needs no ending? */
+static bool is_drained(struct verbs_conn *conn)
 {
-	while (drain->next != drain->end &&
-	       conn->slots[drain->next & conn->mask].kind >= SLOT_FLUSH)
-		drain->next++;
-	return drain->next == drain->end;
+	bool drained = true;
+
+	for (unsigned l = 0; l < conn->nlanes; l++) {
+		struct lane *lane = &conn->lane[l];
+		struct slot *slot;
+
+		while ((slot = open_slot(lane)) && slot_silent(slot))
+			lane->ended = slot;
+		drained = drained && !slot;
+	}
+	return drained;
+}
+
+/* Are messages on their way, or fences of theirs? */
+static bool has_messages(struct verbs_conn *conn)
+{
+	for (unsigned l = 0; l < conn->nlanes; l++) {
+		const struct lane *lane = &conn->lane[l];
+
+		for (const struct slot *slot = open_slot(lane); slot;
+		     slot = lane_behind(lane, slot))
+			if (slot_kind(slot) == SLOT_MESSAGE)
+				return true;
+	}
+	return false;
 }
 
 /* Returns how many completions came. */
-static int poll_once(struct verbs_conn *conn, struct drain *drain)
+static int poll_once(struct verbs_conn *conn)
 {
 	int n = progress_poll(conn->ctx);
 
 	if (n > 0)
-		collect(conn, (uint32_t)n, drain);
+		collect(conn, n);
 	return n;
 }
 
-static void destroy_qp(struct verbs_conn *conn)
+static void destroy_qps(struct verbs_conn *conn)
 {
-	int err = ibv_destroy_qp(conn->qp);
+	for (unsigned i = 0; i < conn->nlanes; i++) {
+		int err = ibv_destroy_qp(conn->lane[i].qp);
 
-	if (err)
-		vbn_log(VBN_ERR, "verbs: %s: ibv_destroy_qp: %s",
-			conn->ctx->job->name, strerror(err));
-	srq_unreserve(conn->ctx);
+		if (err)
+			vbn_log(VBN_ERR, "verbs: %s: ibv_destroy_qp: %s",
+				conn->ctx->job->name, strerror(err));
+	}
+	conn_unreserve(conn);
 }
 
-/* Collect until the slots before @until have ended, at most @ms. */
-static void collect_until(struct verbs_conn *conn, struct drain *drain,
-			  uint32_t until, unsigned ms)
+/* Collect while @wanted says so, at most @ms. */
+static void collect_while(struct verbs_conn *conn,
+			  bool (*wanted)(struct verbs_conn *conn), unsigned ms)
 {
-	uint64_t end = now_ms() + ms;
+	uint64_t end = now_ms() + (conn->ctx->cq_broken ? 0 : ms);
 
-	while (!is_drained(conn, drain) && (int32_t)(until - drain->next) > 0) {
-		int n = poll_once(conn, drain);
+	while (wanted(conn)) {
+		int n = poll_once(conn);
 
 		if (n < 0 || (!n && now_ms() > end))
 			break;
@@ -141,46 +182,57 @@ static void collect_until(struct verbs_conn *conn, struct drain *drain,
 	}
 }
 
-/* Behind the last message that the device has. */
-static uint32_t behind_messages(const struct verbs_conn *conn,
-				const struct drain *drain)
+static bool is_not_drained(struct verbs_conn *conn)
 {
-	uint32_t i = drain->end;
-
-	while (i != drain->next &&
-	       conn->slots[(i - 1) & conn->mask].kind != SLOT_MESSAGE)
-		i--;
-	return i;
+	return !is_drained(conn);
 }
 
-static void drain_qp(struct verbs_conn *conn, bool linger)
+static void to_error(struct verbs_conn *conn)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	for (unsigned i = 0; i < conn->nlanes; i++)
+		ibv_modify_qp(conn->lane[i].qp, &attr, IBV_QP_STATE);
+}
+
+/* The device does not know of these; nothing will end them. */
+static void drop_chain(struct verbs_conn *conn)
 {
 	struct verbs_ctx *ctx = conn->ctx;
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-	struct drain drain = {.next = conn->tail, .end = conn->head};
 
-	/* a callback of theirs may be what closes it */
-	if ((int32_t)(conn->ended - conn->tail) > 0)
-		drain.next = conn->ended;
-	for (uint32_t i = drain.next; i != conn->head; i++)
-		conn->slots[i & conn->mask].status = STATUS_OPEN;
-	if (ctx->chain_conn == conn) {
-		drain.end -= ctx->chain_n;
-		ctx->chain_n = 0;
-		ctx->chain_bytes = 0;
-		ctx->chain_conn = NULL;
+	if (!ctx->chain_n || ctx->chain_lane->conn != conn)
+		return;
+	for (unsigned i = 0; i < ctx->chain_n; i++)
+		slot_void(ctx, wr_slot(ctx, ctx->chain_wr[i].wr_id),
+			  -ECANCELED);
+	ctx->chain_n = 0;
+	ctx->chain_bytes = 0;
+}
+
+static void drain(struct verbs_conn *conn, bool linger)
+{
+	struct verbs_ctx *ctx = conn->ctx;
+
+	for (unsigned l = 0; l < conn->nlanes; l++) {
+		struct lane *lane = &conn->lane[l];
+
+		for (struct slot *slot = open_slot(lane); slot;
+		     slot = lane_behind(lane, slot))
+			slot->status = STATUS_OPEN;
 	}
-	collect(conn, ctx->wc_tail - ctx->wc_head, &drain);
+	drop_chain(conn);
+	collect(conn, ctx->wc_tail - ctx->wc_head);
 	if (linger)
-		collect_until(conn, &drain, behind_messages(conn, &drain),
-			      LINGER_MS);
-	ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
-	collect_until(conn, &drain, drain.end, DRAIN_MS);
-	while (poll_once(conn, &drain) > 0)
+		collect_while(conn, has_messages, LINGER_MS);
+	to_error(conn);
+	collect_while(conn, is_not_drained, DRAIN_MS);
+	while (poll_once(conn) > 0)
 		;
-	destroy_qp(conn);
-	while (poll_once(conn, &drain) > 0)
+	destroy_qps(conn);
+	while (poll_once(conn) > 0)
 		;
+	/* the others' completions wait in the ring */
+	ctx_due(ctx);
 }
 
 static void unlink_from(struct verbs_conn **list, struct verbs_conn *conn,
@@ -192,43 +244,65 @@ static void unlink_from(struct verbs_conn **list, struct verbs_conn *conn,
 		*list = *(struct verbs_conn **)((char *)conn + next);
 }
 
-/* Nothing finds it any more; what it held goes back to the device. */
+static void unlink_lane(struct verbs_ctx *ctx, struct lane *lane)
+{
+	struct lane **link = lane_bucket(ctx, lane->qpn);
+
+	while (*link && *link != lane)
+		link = &(*link)->next_bucket;
+	if (*link)
+		*link = lane->next_bucket;
+	if (ctx->last_lane == lane)
+		ctx->last_lane = NULL;
+}
+
+/* Nothing finds it any more. */
 static void forget(struct verbs_conn *conn)
 {
 	struct verbs_ctx *ctx = conn->ctx;
 
-	unlink_from(conn_bucket(ctx, conn->qpn), conn,
-		    offsetof(struct verbs_conn, next_bucket));
+	for (unsigned i = 0; i < conn->nlanes; i++)
+		unlink_lane(ctx, &conn->lane[i]);
 	unlink_from(&ctx->held, conn, offsetof(struct verbs_conn, next_held));
+	unlink_from(&ctx->owing, conn, offsetof(struct verbs_conn, next_owing));
 	unlink_from(&ctx->failed, conn,
 		    offsetof(struct verbs_conn, next_failed));
-	while (conn->held_first != NO_INDEX) {
-		uint32_t slot = conn->held_first;
-
-		conn->held_first = srq_note(ctx, slot)->next;
-		srq_repost(ctx, slot);
-	}
-	srq_flush(ctx);
 }
 
 /* Callbacks run here, and may close other connections. */
-static void complete_rest(struct verbs_conn *conn, int status)
+static void complete_rest(struct lane *lane, int status)
 {
-	struct verbs_ctx *ctx = conn->ctx;
+	struct verbs_ctx *ctx = lane->conn->ctx;
 	bool landed = true;
 
-	while (conn->tail != conn->head) {
-		struct slot *slot = &conn->slots[conn->tail++ & conn->mask];
+	while (!lane_empty(lane)) {
+		struct slot *slot = lane_pop(lane);
 		int end = slot->status == STATUS_OPEN ? status : slot->status;
 		struct vbn_op *op;
 
-		if (slot->kind == SLOT_FLUSH)
+		if (slot_kind(slot) == SLOT_FLUSH)
 			end = landed ? 0 : status;
 		else if (end)
 			landed = false;
-		op = progress_release(ctx, slot, end);
+		op = slot_release(ctx, slot, end);
 		if (op)
 			core_complete(ctx->core, op, end);
+	}
+}
+
+/* Their lists are empty now. */
+static void give_spares(struct verbs_conn *conn)
+{
+	struct verbs_ctx *ctx = conn->ctx;
+
+	for (unsigned i = 0; i < conn->nlanes; i++) {
+		struct lane *lane = &conn->lane[i];
+
+		if (!lane->spare)
+			continue;
+		lane->spare->next = ctx->spare_slots;
+		ctx->spare_slots = lane->spare;
+		lane->first = lane->spare = NULL;
 	}
 }
 
@@ -240,10 +314,15 @@ static void close_now(struct verbs_conn *conn, int status)
 		return;
 	conn->broken = true;
 	conn->closed = true;
+	conn->direct = false;
+	for (unsigned i = 0; i < conn->nlanes; i++)
+		lane_stop(&conn->lane[i]);
 	conn->pins++;
-	drain_qp(conn, linger);
+	drain(conn, linger);
 	forget(conn);
-	complete_rest(conn, status);
+	for (unsigned i = 0; i < conn->nlanes; i++)
+		complete_rest(&conn->lane[i], status);
+	give_spares(conn);
 	progress_unpin(conn);
 }
 
@@ -263,12 +342,14 @@ void conn_bury(struct verbs_ctx *ctx)
 void verbs_conn_close(void *vconn, int status)
 {
 	struct verbs_conn *conn = vconn;
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct verbs_ctx *ctx;
 
 	if (conn->attached) {
 		close_now(conn, status);
 		return;
 	}
-	ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
-	conn_push(&conn->ctx->graveyard, conn, &conn->next_grave);
+	to_error(conn);
+	ctx = conn->ctx; /* which may free it from here on */
+	conn_push(&ctx->graveyard, conn, &conn->next_grave);
+	ctx_due_any(ctx);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Queue pairs, one a connection: INIT at creation, then RTR and RTS at once
- * when the peer's offer is known. The core attaches the accepting side only
- * when the other has finished, so nothing is sent to a queue pair that cannot
- * receive yet, which would let retries run out.
+ * Connections: lanes, each a queue pair, INIT at creation, then RTR and RTS at
+ * once when the peer's offer is known. The core attaches the accepting side
+ * only when the other has finished, so nothing is sent to a queue pair that
+ * cannot receive yet, which would let retries run out.
  *
  * A connection enters the newborn list before its peer can know of it, so the
  * context's thread finds it there at the latest when its first completion
@@ -18,17 +18,28 @@
 #include <sys/random.h>
 #include <time.h>
 
-#define RNR_TIMER    12 /* 0.64 ms */
-#define RNR_RETRY    7	/* without end: credits keep receives posted */
-#define HOP_LIMIT    64
-#define INLINE_SMALL 32u
-#define READS_MAX    16
-#define PSN_MASK     0xffffffu
-#define SUBNET_BYTES 8
+#define READS_MAX 16
+#define PSN_MASK  0xffffffu
 
-struct verbs_conn **conn_bucket(struct verbs_ctx *ctx, uint32_t qpn)
+struct lane **lane_bucket(struct verbs_ctx *ctx, uint32_t qpn)
 {
 	return &ctx->bucket[qpn % BUCKETS];
+}
+
+static void adopt(struct verbs_ctx *ctx, struct lane *lane)
+{
+	struct lane **bucket = lane_bucket(ctx, lane->qpn);
+
+	lane->next_bucket = *bucket;
+	*bucket = lane;
+	lane->first = lane->spare = ctx->spare_slots;
+	if (lane->spare) {
+		ctx->spare_slots = lane->spare->next;
+		lane->spare->lane = lane;
+	} else { /* those that are being closed have them */
+		progress_break(lane->conn, "taking a slot", IBV_WC_GENERAL_ERR,
+			       ENOMEM);
+	}
 }
 
 void conn_adopt(struct verbs_ctx *ctx)
@@ -37,24 +48,23 @@ void conn_adopt(struct verbs_ctx *ctx)
 
 	while (conn) {
 		struct verbs_conn *next = conn->next_newborn;
-		struct verbs_conn **bucket = conn_bucket(ctx, conn->qpn);
 
-		conn->next_bucket = *bucket;
-		*bucket = conn;
+		for (unsigned i = 0; i < conn->nlanes; i++)
+			adopt(ctx, &conn->lane[i]);
 		conn = next;
 	}
 }
 
-struct verbs_conn *conn_lookup(struct verbs_ctx *ctx, uint32_t qpn)
+struct lane *lane_lookup(struct verbs_ctx *ctx, uint32_t qpn)
 {
 	for (int adopted = 0; adopted < 2; adopted++) {
-		struct verbs_conn *conn = *conn_bucket(ctx, qpn);
+		struct lane *lane = *lane_bucket(ctx, qpn);
 
-		while (conn && conn->qpn != qpn)
-			conn = conn->next_bucket;
-		if (conn ||
+		while (lane && lane->qpn != qpn)
+			lane = lane->next_bucket;
+		if (lane ||
 		    !atomic_load_explicit(&ctx->newborn, memory_order_relaxed))
-			return conn;
+			return lane;
 		conn_adopt(ctx);
 	}
 	return NULL;
@@ -81,153 +91,117 @@ static uint32_t random_psn(void)
 	return psn & PSN_MASK;
 }
 
-/* Ask for less inline data until the device agrees; 0 is legal. */
-static int qp_create(struct verbs_conn *conn)
-{
-	struct verbs_ctx *ctx = conn->ctx;
-	struct verbs_job *job = ctx->job;
-	uint32_t asked = atomic_load(&job->inline_wanted), want = asked;
-	struct ibv_qp_init_attr attr;
-
-	for (;;) {
-		memset(&attr, 0, sizeof(attr));
-		attr.send_cq = attr.recv_cq = ctx->cq;
-		attr.srq = ctx->srq;
-		attr.qp_type = IBV_QPT_RC;
-		attr.cap.max_send_wr = job->depth + 1; /* and the hello */
-		attr.cap.max_send_sge = 2;
-		attr.cap.max_inline_data = want;
-		conn->qp = ibv_create_qp(job->pd, &attr);
-		if (conn->qp || !want)
-			break;
-		want = want > INLINE_SMALL ? want / 2 : 0;
-	}
-	if (!conn->qp)
-		return limits_explain(job, errno, "creating a queue pair", 0);
-	if (want != asked)
-		atomic_store(&job->inline_wanted, want);
-	conn->inline_max = attr.cap.max_inline_data;
-	conn->qpn = conn->qp->qp_num;
-	return 0;
-}
-
-static int modify(struct verbs_conn *conn, struct ibv_qp_attr *attr, int mask,
+static int modify(struct lane *lane, struct ibv_qp_attr *attr, int mask,
 		  const char *state)
 {
-	int err = ibv_modify_qp(conn->qp, attr, mask);
+	const struct verbs_conn *conn = lane->conn;
+	int err = ibv_modify_qp(lane->qp, attr, mask);
+	char text[PATH_WHY];
 
 	if (!err)
 		return 0;
 	return vbn_fail(-err,
-			"verbs: %s port %u GID %s, peer rank %d: queue pair to "
-			"%s: %s; do both hosts' addresses reach each other?",
-			conn->ctx->job->name, conn->ctx->job->port_num,
-			conn->ctx->job->gid, conn->rank, state, strerror(err));
+			"verbs: %s: queue pair to %s: %s; do both hosts' "
+			"addresses reach each other?",
+			path_text(&conn->ctx->job->port, &conn->path, text),
+			state, strerror(err));
 }
 
-static int to_init(struct verbs_conn *conn)
+static int to_init(struct lane *lane)
+{
+	struct verbs_job *job = lane->conn->ctx->job;
+	struct ibv_qp_attr attr;
+	int mask = path_init(&job->port, job->atomics, &attr);
+
+	return modify(lane, &attr, mask, "INIT");
+}
+
+static void fill_offer(const struct verbs_conn *conn, struct qp_offer *offer)
+{
+	*offer = (struct qp_offer){
+		.qpn = conn->lane[0].qpn,
+		.psn = conn->lane[0].psn,
+		.nlanes = conn->nlanes,
+		.ring_addr = (uintptr_t)conn->ring[0].base,
+		.ring_rkey = conn->ring[0].rkey,
+		.ring_bytes = conn->ring[0].bytes,
+		.read_out = conn->read_out,
+		.read_in = conn->read_in,
+		.generation = conn->generation,
+	};
+	for (unsigned i = 1; i < conn->nlanes; i++) {
+		offer->other[i - 1].qpn = conn->lane[i].qpn;
+		offer->other[i - 1].psn = conn->lane[i].psn;
+	}
+	path_offer(&conn->ctx->job->port, &conn->path, offer);
+}
+
+/* Once a peer, when the two ports' packets differ in size. */
+static void tell_mtu(const struct verbs_conn *conn, const struct qp_offer *peer)
 {
 	struct verbs_job *job = conn->ctx->job;
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT,
-		.port_num = job->port_num,
-		.qp_access_flags =
-			IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
-	};
+	size_t rank = (size_t)conn->rank;
+	uint8_t bit = (uint8_t)(1u << rank % 8);
 
-	if (job->atomics)
-		attr.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
-	return modify(conn, &attr,
-		      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-			      IBV_QP_ACCESS_FLAGS,
-		      "INIT");
-}
-
-static uint8_t smaller(uint8_t a, uint8_t b)
-{
-	return a < b ? a : b;
-}
-
-static void fill_path(struct verbs_job *job, const struct port_address *peer,
-		      struct ibv_ah_attr *ah)
-{
-	ah->port_num = job->port_num;
-	ah->dlid = peer->lid;
-	/* within an InfiniBand subnet the LID suffices */
-	if (job->port.infiniband && peer->lid &&
-	    !memcmp(job->port.gid, peer->gid, SUBNET_BYTES))
+	if (peer->mtu == job->port.address.mtu ||
+	    rank / 8 >= sizeof(job->mtu_told) ||
+	    (job->mtu_told[rank / 8] & bit))
 		return;
-	ah->is_global = 1;
-	memcpy(ah->grh.dgid.raw, peer->gid, GID_BYTES);
-	ah->grh.sgid_index = job->gid_index;
-	ah->grh.hop_limit = HOP_LIMIT;
+	job->mtu_told[rank / 8] |= bit;
+	vbn_log(VBN_INFO,
+		"verbs: rank %d: MTU %d, the smaller of %d here and %d at "
+		"rank %d",
+		conn->path.self_rank, 128 << path_mtu(&job->port, peer),
+		128 << job->port.address.mtu, 128 << peer->mtu, conn->rank);
+}
+
+/* The offer as if the lane were all. */
+static struct qp_offer of_lane(const struct qp_offer *offer, unsigned lane)
+{
+	struct qp_offer one = *offer;
+
+	if (lane) {
+		one.qpn = offer->other[lane - 1].qpn;
+		one.psn = offer->other[lane - 1].psn;
+	}
+	return one;
+}
+
+static int lane_to_rts(struct lane *lane, const struct qp_offer *all_self,
+		       const struct qp_offer *all_peer)
+{
+	const struct verbs_conn *conn = lane->conn;
+	const struct path_port *port = &conn->ctx->job->port;
+	unsigned i = (unsigned)(lane - conn->lane);
+	const struct qp_offer self = of_lane(all_self, i);
+	const struct qp_offer peer = of_lane(all_peer, i);
+	struct ibv_qp_attr attr;
+	int mask, err;
+
+	mask = path_rtr(port, &conn->path, &self, &peer, &attr);
+	err = modify(lane, &attr, mask, "RTR");
+	if (err)
+		return err;
+	mask = path_rts(port, &self, &peer, &attr);
+	return modify(lane, &attr, mask, "RTS");
 }
 
 static int to_rts(struct verbs_conn *conn, const struct qp_offer *peer)
 {
-	struct verbs_job *job = conn->ctx->job;
-	uint8_t mtu = (uint8_t)job->port_attr.active_mtu;
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = (enum ibv_mtu)smaller(mtu, peer->mtu),
-		.dest_qp_num = peer->qpn,
-		.rq_psn = peer->psn,
-		.max_dest_rd_atomic = smaller(conn->read_in, peer->read_out),
-		.min_rnr_timer = RNR_TIMER,
+	struct qp_offer self;
+	int err = 0;
+
+	tell_mtu(conn, peer);
+	fill_offer(conn, &self);
+	for (unsigned i = 0; i < conn->nlanes && !err; i++)
+		err = lane_to_rts(&conn->lane[i], &self, peer);
+	conn->out = (struct mailbox_out){
+		.addr = peer->ring_addr,
+		.rkey = peer->ring_rkey,
+		.units = (uint16_t)(peer->ring_bytes / MAILBOX_UNIT),
+		.room = (uint16_t)(peer->ring_bytes / MAILBOX_UNIT),
 	};
-	int err;
-
-	if (peer->mtu != mtu)
-		vbn_log(VBN_INFO,
-			"verbs: rank %d: path MTU %d, the smaller of %d here "
-			"and %d there",
-			conn->rank, 128 << attr.path_mtu, 128 << mtu,
-			128 << peer->mtu);
-	fill_path(job, &peer->port, &attr.ah_attr);
-	err = modify(conn, &attr,
-		     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-			     IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-		     "RTR");
-	if (err)
-		return err;
-	attr.qp_state = IBV_QPS_RTS;
-	attr.timeout = job->timeout;
-	attr.retry_cnt = job->retry_cnt;
-	attr.rnr_retry = RNR_RETRY;
-	attr.sq_psn = conn->psn;
-	attr.max_rd_atomic = smaller(conn->read_out, peer->read_in);
-	return modify(conn, &attr,
-		      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-			      IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-			      IBV_QP_MAX_QP_RD_ATOMIC,
-		      "RTS");
-}
-
-/* Can the ports talk at all? Else say what differs. */
-static int check_peer(const struct verbs_job *job, int rank,
-		      const struct port_address *peer)
-{
-	char gid[GID_TEXT_LENGTH];
-
-	if (peer->infiniband != job->port.infiniband)
-		return vbn_fail(
-			-EHOSTUNREACH,
-			"verbs: %s here is %s, rank %d's device is %s; "
-			"choose devices of one network (VBN_IB_HCA)",
-			job->name,
-			job->port.infiniband ? "InfiniBand" : "Ethernet", rank,
-			peer->infiniband ? "InfiniBand" : "Ethernet");
-	if (peer->gid_type != job->port.gid_type)
-		return vbn_fail(-EHOSTUNREACH,
-				"verbs: GID %s of %s is %s, rank %d's %s is "
-				"%s; choose GIDs of one type "
-				"(VBN_IB_GID_INDEX)",
-				job->gid, job->name,
-				gid_type_name(job->port.gid_type), rank,
-				gid_text(peer->gid, gid),
-				gid_type_name(peer->gid_type));
-	return 0;
+	return err;
 }
 
 static int read_offer(const struct verbs_conn *conn, const struct blob *blob,
@@ -235,31 +209,37 @@ static int read_offer(const struct verbs_conn *conn, const struct blob *blob,
 {
 	int err = offer_unpack(blob, offer);
 
-	if (!err)
-		err = check_peer(conn->ctx->job, conn->rank, &offer->port);
-	if (!err && conn->generation != offer->generation)
-		err = vbn_fail(-ESTALE,
-			       "verbs: rank %d speaks of another connection "
-			       "(generation %llu, this is %llu)",
-			       conn->rank,
-			       (unsigned long long)offer->generation,
-			       (unsigned long long)conn->generation);
-	return err;
+	if (err)
+		return err;
+	if (conn->generation != offer->generation)
+		return vbn_fail(-ESTALE,
+				"verbs: rank %d speaks of another connection "
+				"(generation %llu, this is %llu)",
+				conn->rank,
+				(unsigned long long)offer->generation,
+				(unsigned long long)conn->generation);
+	if (offer->ring_bytes < RING_SMALL ||
+	    offer->ring_bytes > UNITS_MAX * MAILBOX_UNIT ||
+	    offer->ring_bytes % MAILBOX_UNIT)
+		return vbn_fail(-EPROTO,
+				"verbs: rank %d offers an impossible mailbox "
+				"of %u bytes; run the same verbena on all "
+				"ranks",
+				conn->rank, offer->ring_bytes);
+	if (conn->nlanes != offer->nlanes)
+		return vbn_fail(-EPROTO,
+				"verbs: rank %d uses %u queue pairs a "
+				"connection, this rank %u; set VBN_IB_QPS "
+				"alike on all ranks",
+				conn->rank, offer->nlanes, conn->nlanes);
+	return 0;
 }
 
 static void write_offer(const struct verbs_conn *conn, struct blob *blob)
 {
-	struct verbs_job *job = conn->ctx->job;
-	struct qp_offer offer = {
-		.port = job->port,
-		.qpn = conn->qpn,
-		.psn = conn->psn,
-		.mtu = (uint8_t)job->port_attr.active_mtu,
-		.read_out = conn->read_out,
-		.read_in = conn->read_in,
-		.generation = conn->generation,
-	};
+	struct qp_offer offer;
 
+	fill_offer(conn, &offer);
 	offer_pack(blob, &offer);
 }
 
@@ -268,63 +248,165 @@ static uint8_t bounded_reads(int cap)
 	return (uint8_t)(cap < 0 ? 0 : cap > READS_MAX ? READS_MAX : cap);
 }
 
+static void lane_init(struct verbs_conn *conn, struct lane *lane)
+{
+	lane->ctx = conn->ctx;
+	lane->conn = conn;
+	lane->room = (int)conn->ctx->job->depth;
+	lane->psn = random_psn();
+}
+
 static struct verbs_conn *conn_alloc(struct verbs_ctx *ctx,
 				     const struct conn_info *info)
 {
-	struct verbs_conn *conn = calloc(1, sizeof(*conn));
+	uint8_t nlanes = ctx->job->settings.qps;
+	struct verbs_conn *conn =
+		calloc(1, sizeof(*conn) + nlanes * sizeof(conn->lane[0]));
 
 	if (!conn)
 		return NULL;
-	conn->slots = calloc(ctx->job->depth, sizeof(*conn->slots));
-	if (!conn->slots) {
-		free(conn);
-		return NULL;
-	}
 	conn->ctx = ctx;
-	conn->mask = ctx->job->depth - 1;
-	conn->tag = ctx->next_tag++ & WR_TAG_MASK;
-	conn->held_first = conn->held_last = NO_INDEX;
-	conn->rank = info->rank;
+	conn->nlanes = nlanes;
+	for (unsigned i = 0; i < nlanes; i++)
+		lane_init(conn, &conn->lane[i]);
+	conn->window = CREDITS;
+	/* a stripe with its fences has to find that many slots free at once */
+	conn->stripe_min = nlanes > 1 && ctx->nslots >= SLOTS_KEPT + 4u * nlanes
+				   ? STRIPE_MIN
+				   : SIZE_MAX;
+	conn->rank = conn->path.rank = info->rank;
+	conn->path.self_rank = info->self_rank;
 	conn->self = info->self;
 	conn->generation = info->generation;
-	conn->psn = random_psn();
 	conn->read_out = bounded_reads(ctx->job->attr.max_qp_init_rd_atom);
 	conn->read_in = bounded_reads(ctx->job->attr.max_qp_rd_atom);
 	return conn;
 }
 
+static int conn_reserve(struct verbs_conn *conn)
+{
+	struct verbs_ctx *ctx = conn->ctx;
+	uint32_t n = conn->window + conn_slack(conn);
+	int err = srq_reserve(ctx, n);
+
+	if (err != -ENOSPC)
+		return err;
+	return vbn_fail(-ENOSPC,
+			"verbs: a context on %s has room for no connection "
+			"more (max_srq_wr %d, max_cqe %d, %u receives at "
+			"least for each); open more contexts",
+			ctx->job->name, ctx->job->attr.max_srq_wr,
+			ctx->job->attr.max_cqe, n);
+}
+
+void conn_unreserve(struct verbs_conn *conn)
+{
+	srq_unreserve(conn->ctx, conn->window + conn_slack(conn));
+	/* only one that is attached has grown */
+	if (conn->attached)
+		conn->ctx->recv_grown -= conn->window - CREDITS;
+}
+
+static int lanes_create(struct verbs_conn *conn)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < conn->nlanes; i++) {
+		err = qp_create(&conn->lane[i]);
+		if (!err)
+			err = to_init(&conn->lane[i]);
+		if (err)
+			break;
+	}
+	for (unsigned i = 0; err && i < conn->nlanes && conn->lane[i].qp; i++)
+		ibv_destroy_qp(conn->lane[i].qp);
+	return err;
+}
+
+static int conn_fill(struct verbs_conn *conn)
+{
+	struct verbs_ctx *ctx = conn->ctx;
+	int err = ring_take(ctx, &conn->ring[0]);
+
+	if (err)
+		return err;
+	if (conn->nlanes > 1)
+		err = arrive_prepare(conn);
+	if (err)
+		return err;
+	conn->in.base = conn->ring[0].base;
+	conn->in.units = (uint16_t)(conn->ring[0].bytes / MAILBOX_UNIT);
+	err = conn_reserve(conn);
+	if (err)
+		return err;
+	err = lanes_create(conn);
+	if (err)
+		conn_unreserve(conn);
+	return err;
+}
+
+static int check_device(struct verbs_ctx *ctx, const struct conn_info *info)
+{
+	const char *name = ctx->job->name;
+
+	if (atomic_load(&ctx->job->fatal))
+		return vbn_fail(-EIO,
+				"verbs: rank %d's %s has failed (device fatal "
+				"event): no connection to rank %d; see the "
+				"kernel's log, restart the job",
+				info->self_rank, name, info->rank);
+	if (atomic_load(&ctx->queue_event))
+		return vbn_fail(-EIO,
+				"verbs: rank %d: a queue of this context on "
+				"%s has failed: no connection to rank %d; open "
+				"another context",
+				info->self_rank, name, info->rank);
+	return 0;
+}
+
+int verbs_reaches(void *pctx, const struct conn_info *info,
+		  const struct blob *peer_address)
+{
+	struct verbs_ctx *ctx = pctx;
+	struct path path = {.self_rank = info->self_rank, .rank = info->rank};
+	struct port_address peer;
+	int err = check_device(ctx, info);
+
+	if (!err)
+		err = offer_unpack_address(peer_address, &peer);
+	return err ? err : path_choose(&ctx->job->port, &peer, &path);
+}
+
+/* @offer: what the creating side has chosen; NULL: this is the one. */
 static int conn_new(struct verbs_ctx *ctx, const struct conn_info *info,
-		    const struct blob *peer_address, struct verbs_conn **out)
+		    const struct blob *peer_address, const struct blob *offer,
+		    struct qp_offer *peer_offer, struct verbs_conn **out)
 {
 	struct port_address peer;
 	struct verbs_conn *conn;
-	int err = offer_unpack_address(peer_address, &peer);
+	int err = check_device(ctx, info);
 
 	if (!err)
-		err = check_peer(ctx->job, info->rank, &peer);
+		err = offer_unpack_address(peer_address, &peer);
 	if (err)
 		return err;
 	conn = conn_alloc(ctx, info);
 	if (!conn)
 		return vbn_fail(-ENOMEM, "verbs: out of memory");
-	err = srq_reserve(ctx);
-	if (err)
-		goto free_conn;
-	err = qp_create(conn);
-	if (err)
-		goto unreserve;
-	err = to_init(conn);
-	if (err)
-		goto destroy_qp;
+	if (offer)
+		err = read_offer(conn, offer, peer_offer);
+	if (!err)
+		err = offer ? path_accept(&ctx->job->port, &peer, peer_offer,
+					  &conn->path)
+			    : path_choose(&ctx->job->port, &peer, &conn->path);
+	if (!err)
+		err = conn_fill(conn);
+	if (err) {
+		conn_free(conn);
+		return err;
+	}
 	*out = conn;
 	return 0;
-destroy_qp:
-	ibv_destroy_qp(conn->qp);
-unreserve:
-	srq_unreserve(ctx);
-free_conn:
-	conn_free(conn);
-	return err;
 }
 
 int verbs_conn_create(void *pctx, const struct conn_info *info,
@@ -333,7 +415,7 @@ int verbs_conn_create(void *pctx, const struct conn_info *info,
 {
 	struct verbs_ctx *ctx = pctx;
 	struct verbs_conn *conn;
-	int err = conn_new(ctx, info, peer_address, &conn);
+	int err = conn_new(ctx, info, peer_address, NULL, NULL, &conn);
 
 	if (err)
 		return err;
@@ -350,14 +432,12 @@ int verbs_conn_accept(void *pctx, const struct conn_info *info,
 	struct verbs_ctx *ctx = pctx;
 	struct verbs_conn *conn;
 	struct qp_offer peer;
-	int err = conn_new(ctx, info, peer_address, &conn);
+	int err = conn_new(ctx, info, peer_address, offer, &peer, &conn);
 
 	if (err)
 		return err;
 	conn_push(&ctx->newborn, conn, &conn->next_newborn);
-	err = read_offer(conn, offer, &peer);
-	if (!err)
-		err = to_rts(conn, &peer);
+	err = to_rts(conn, &peer);
 	if (err) {
 		verbs_conn_close(conn, err);
 		return err;
@@ -373,6 +453,8 @@ int verbs_conn_finish(void *vconn, const struct blob *answer)
 	struct qp_offer peer;
 	int err = read_offer(conn, answer, &peer);
 
+	if (!err)
+		err = path_confirm(&conn->path, &peer);
 	return err ? err : to_rts(conn, &peer);
 }
 
@@ -384,14 +466,14 @@ int verbs_conn_attach(void *vconn, struct vbn_ep *ep)
 
 	conn_adopt(ctx);
 	if (conn->broken) {
-		progress_why(conn, why, sizeof(why));
+		limits_why(conn, why, sizeof(why));
 		return vbn_fail(-ECONNRESET, "%s", why);
 	}
 	conn->ep = ep;
 	conn->attached = true;
-	if (conn->held_first != NO_INDEX) {
-		conn->next_held = ctx->held;
-		ctx->held = conn;
-	}
+	if (conn->held && conn->held->n)
+		arrive_resume(conn);
+	else
+		conn->direct = true;
 	return 0;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A context's part: one completion queue, one shared receive queue, and one
- * registered arena that holds the results of atomics and the copies of
- * messages on their way. All sizes are fixed here, from the device's caps, so
- * that the data path never allocates; receive buffers alone grow, with the
- * number of connections.
+ * A context's part: one completion queue, one shared receive queue, the slots
+ * of what is sent, and one registered arena that holds the results of atomics
+ * and the copies of messages on their way. All sizes are fixed here, from the
+ * device's caps, so that the data path never allocates; receives posted and
+ * mailboxes alone grow, with the number of connections.
  */
 #include "internal.h"
 #include "error.h"
@@ -15,7 +15,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define CQ_SMALLEST (2u * CONN_RECEIVES)
+#define RECV_SMALLEST (CONN_RECEIVES + RECV_BATCH)
+#define SEND_SMALLEST (2u * SLOTS_KEPT)
 
 static int free_list_init(struct free_list *list, uint32_t n)
 {
@@ -69,8 +70,9 @@ static void arena_destroy(struct verbs_ctx *ctx)
 }
 
 /*
- * Divide the completion queue among receives and sends; each kind is bounded
- * elsewhere by its share, so their sum never overruns it.
+ * Divide the completion queue among receives and sends, seven to one: receives
+ * are what limits the number of connections. Each kind is bounded elsewhere by
+ * its share, so their sum never overruns it.
  */
 static int plan_sizes(struct verbs_ctx *ctx, uint32_t *cqe)
 {
@@ -82,20 +84,43 @@ static int plan_sizes(struct verbs_ctx *ctx, uint32_t *cqe)
 	*cqe = RECV_LIMIT + SEND_LIMIT;
 	if (*cqe > (uint32_t)attr->max_cqe)
 		*cqe = (uint32_t)attr->max_cqe;
-	if (recv > *cqe / 4 * 3)
-		recv = *cqe / 4 * 3;
-	if (recv < CONN_RECEIVES + POLL_BATCH)
+	if (recv > *cqe / 8 * 7)
+		recv = *cqe / 8 * 7;
+	if (recv < RECV_SMALLEST || *cqe - recv < SEND_SMALLEST)
 		return vbn_fail(-ENOSPC,
 				"verbs: %s is too small: max_cqe %d, "
-				"max_srq_wr %d, at least %u are needed",
+				"max_srq_wr %d, at least %u and %u are needed",
 				ctx->job->name, attr->max_cqe, attr->max_srq_wr,
-				CQ_SMALLEST);
+				8 * SEND_SMALLEST, RECV_SMALLEST);
 	ctx->recv_max = recv;
-	ctx->conns_max = (recv - POLL_BATCH) / CONN_RECEIVES;
-	ctx->send_room = *cqe - recv;
-	if (ctx->send_room > SEND_LIMIT)
-		ctx->send_room = SEND_LIMIT;
-	*cqe = recv + ctx->send_room;
+	ctx->nslots = *cqe - recv;
+	if (ctx->nslots > SEND_LIMIT)
+		ctx->nslots = SEND_LIMIT;
+	*cqe = recv + ctx->nslots;
+	return 0;
+}
+
+static int slots_create(struct verbs_ctx *ctx)
+{
+	/* a spare for each lane: receives limit how many there can be */
+	uint32_t spares =
+		ctx->recv_max / CONN_RECEIVES * ctx->job->settings.qps;
+	uint32_t last = ctx->nslots + spares;
+	size_t bytes = (1 + last) * sizeof(*ctx->slots);
+
+	ctx->slots = aligned_alloc(_Alignof(struct slot), bytes);
+	if (!ctx->slots)
+		return vbn_fail(-ENOMEM, "verbs: out of memory");
+	memset(ctx->slots, 0, bytes);
+	for (uint32_t i = last; i > 0; i--) {
+		struct slot **list = i > ctx->nslots  ? &ctx->spare_slots
+				     : i > SLOTS_KEPT ? &ctx->free_slots
+						      : &ctx->kick_slots;
+
+		ctx->slots[i].wr_id = i * sizeof(*ctx->slots);
+		ctx->slots[i].next = *list;
+		*list = &ctx->slots[i];
+	}
 	return 0;
 }
 
@@ -122,8 +147,9 @@ static int cq_create(struct verbs_ctx *ctx)
 				     cqe * sizeof(struct ibv_wc));
 		goto destroy_channel;
 	}
-	ctx->wc_size = cqe + POLL_BATCH;
-	ctx->wc = malloc(ctx->wc_size * sizeof(*ctx->wc));
+	ctx->wc = malloc((cqe + POLL_BATCH) * sizeof(*ctx->wc));
+	ctx->wc_head = ctx->wc_tail = ctx->wc;
+	ctx->wc_end = ctx->wc + cqe + POLL_BATCH;
 	if (ctx->wc)
 		return 0;
 	err = vbn_fail(-ENOMEM, "verbs: out of memory");
@@ -147,15 +173,32 @@ static void cq_destroy(struct verbs_ctx *ctx)
 	free(ctx->wc);
 }
 
-static void init_requests(struct verbs_ctx *ctx)
+static int parts_create(struct verbs_ctx *ctx)
 {
-	for (int i = 0; i < CHAIN_MAX; i++)
-		ctx->chain_wr[i].sg_list = ctx->chain_sge[i];
-	for (int i = 0; i < POLL_BATCH; i++) {
-		ctx->repost_wr[i].sg_list = &ctx->repost_sge[i];
-		ctx->repost_wr[i].num_sge = 1;
-		ctx->repost_sge[i].length = MESSAGE_BYTES;
-	}
+	int err = arena_create(ctx);
+
+	if (err)
+		return err;
+	err = cq_create(ctx);
+	if (err)
+		goto destroy_arena;
+	err = slots_create(ctx);
+	if (err)
+		goto destroy_cq;
+	err = rings_init(ctx);
+	if (err)
+		goto free_slots;
+	err = srq_create(ctx);
+	if (!err)
+		return 0;
+	rings_destroy(ctx);
+free_slots:
+	free(ctx->slots);
+destroy_cq:
+	cq_destroy(ctx);
+destroy_arena:
+	arena_destroy(ctx);
+	return err;
 }
 
 int verbs_ctx_open(void *pjob, struct vbn_ctx *core, void **pctx,
@@ -169,34 +212,32 @@ int verbs_ctx_open(void *pjob, struct vbn_ctx *core, void **pctx,
 	ctx->job = pjob;
 	ctx->core = core;
 	ctx->counters = core_counters(core);
-	init_requests(ctx);
-	err = arena_create(ctx);
-	if (err)
-		goto free_ctx;
-	err = cq_create(ctx);
-	if (err)
-		goto destroy_arena;
-	err = srq_create(ctx);
-	if (err)
-		goto destroy_cq;
-	offer_pack_address(address, &ctx->job->port);
+	for (int i = 0; i < CHAIN_MAX; i++)
+		ctx->chain_wr[i].sg_list = &ctx->chain_sge[i];
+	ctx->alone_wr.sg_list = &ctx->alone_sge;
+	ctx->quick_wr.sg_list = &ctx->quick_sge;
+	ctx->quick_wr.num_sge = 1;
+	ctx->quick_wr.opcode = IBV_WR_RDMA_WRITE;
+	ctx->quick_wr.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+	err = parts_create(ctx);
+	if (err) {
+		free(ctx);
+		return err;
+	}
+	events_add(ctx, address);
 	*pctx = ctx;
 	return 0;
-destroy_cq:
-	cq_destroy(ctx);
-destroy_arena:
-	arena_destroy(ctx);
-free_ctx:
-	free(ctx);
-	return err;
 }
 
 void verbs_ctx_close(void *pctx)
 {
 	struct verbs_ctx *ctx = pctx;
 
+	events_remove(ctx);
 	conn_bury(ctx);
 	srq_destroy(ctx);
+	rings_destroy(ctx);
+	free(ctx->slots);
 	cq_destroy(ctx);
 	arena_destroy(ctx);
 	free(ctx);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which device, port and GID a job uses. Devices are tried in the order that
- * libibverbs lists them; the first active port with a usable address wins. What
- * was passed over, and why, is told when none is left. VBN_IB_HCA=DEV or
- * DEV:PORT admits one only, VBN_IB_GID_INDEX forces a GID, VBN_IB_TIMEOUT and
- * VBN_IB_RETRY_CNT override how long a silent peer is believed in.
+ * Which device and port a job uses. Devices are tried in the order that
+ * VBN_IB_HCA lists them, else libibverbs does; the first active port with a
+ * usable address wins. One that cannot be used (a container sees all devices
+ * in sysfs, and may open some) is passed over; the reasons are told when none
+ * is left, and logged otherwise.
  */
 #include "internal.h"
+#include "device.h"
+#include "port.h"
 #include "error.h"
 
 #include <errno.h>
@@ -15,18 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SOFTWARE_VENDOR 0xffffffu /* rdma_rxe and siw say this */
-#define GIDS_MAX	1024
-#define DEPTH_MIN	16u
-
-/* Settings of the environment. */
-struct wanted {
-	char name[IBV_SYSFS_NAME_MAX];
-	int port;      /* 0: any */
-	int gid_index; /* -1: by rule */
-	int timeout;   /* -1: by kind of device */
-	int retry_cnt;
-};
+#define DEPTH_MIN 16u
 
 /* Why each device was passed over, for the error line. */
 struct reasons {
@@ -56,226 +47,114 @@ static void reason(struct reasons *r, const char *fmt, ...)
 		r->len = sizeof(r->text) - 1;
 }
 
-static int env_int(const char *name, int min, int max, int *value)
-{
-	const char *text = getenv(name);
-	char *end;
-	long v;
+/* ---- which, in which order ---- */
 
-	if (!text || !*text)
-		return 0;
-	errno = 0;
-	v = strtol(text, &end, 10);
-	if (errno || *end || v < min || v > max)
-		return vbn_fail(-EINVAL,
-				"verbs: %s=%s: a number from %d to %d is "
-				"wanted",
-				name, text, min, max);
-	*value = (int)v;
-	return 0;
+bool device_admits(const struct path_settings *settings, const char *name,
+		   int port)
+{
+	const struct env_devices *d = &settings->devices;
+
+	for (size_t i = 0; i < d->n; i++) {
+		if (strcmp(d->item[i].name, name))
+			continue;
+		/* asked for any port, one that is excluded leaves others */
+		if (d->excluded ? !d->item[i].port || d->item[i].port == port
+				: !port || !d->item[i].port ||
+					  d->item[i].port == port)
+			return !d->excluded;
+	}
+	return d->excluded || !d->n;
 }
 
-static int parse_hca(struct wanted *want)
+size_t device_order(const struct path_settings *settings,
+		    struct ibv_device *const *list, int n,
+		    struct device_turn turns[DEVICE_TURNS])
 {
-	const char *text = getenv("VBN_IB_HCA");
-	const char *colon = text ? strchr(text, ':') : NULL;
-	size_t len = colon ? (size_t)(colon - text) : text ? strlen(text) : 0;
-	char *end;
-	long port;
+	const struct env_devices *d = &settings->devices;
+	size_t have = 0;
 
-	if (!len && !colon)
-		return 0;
-	if (!len || len >= sizeof(want->name))
-		return vbn_fail(-EINVAL,
-				"verbs: VBN_IB_HCA=%s: DEVICE or "
-				"DEVICE:PORT is wanted",
-				text);
-	memcpy(want->name, text, len);
-	if (!colon)
-		return 0;
-	port = strtol(colon + 1, &end, 10);
-	if (!colon[1] || *end || port < 1 || port > 254)
-		return vbn_fail(-EINVAL,
-				"verbs: VBN_IB_HCA=%s: the port is a number "
-				"from 1 to 254",
-				text);
-	want->port = (int)port;
-	return 0;
+	if (!d->n || d->excluded) {
+		for (int i = 0; i < n && have < DEVICE_TURNS; i++)
+			turns[have++] = (struct device_turn){.device = i};
+		return have;
+	}
+	for (size_t k = 0; k < d->n; k++)
+		for (int i = 0; i < n && have < DEVICE_TURNS; i++)
+			if (!strcmp(ibv_get_device_name(list[i]),
+				    d->item[k].name))
+				turns[have++] = (struct device_turn){
+					.device = i, .port = d->item[k].port};
+	return have;
 }
 
-static int parse_wanted(struct wanted *want)
+const char *device_lacks(const struct ibv_device_attr *attr)
 {
-	int err;
+	return attr->max_srq < 1 ? "no shared receive queues" : NULL;
+}
 
-	memset(want, 0, sizeof(*want));
-	want->gid_index = want->timeout = want->retry_cnt = -1;
-	err = parse_hca(want);
-	if (!err)
-		err = env_int("VBN_IB_GID_INDEX", 0, 255, &want->gid_index);
-	if (!err)
-		err = env_int("VBN_IB_TIMEOUT", 1, 31, &want->timeout);
-	/* 7 means for ever on some devices: a dead peer would go unseen */
-	if (!err)
-		err = env_int("VBN_IB_RETRY_CNT", 0, 6, &want->retry_cnt);
+/* ---- trying ---- */
+
+static struct port_query query_of(struct verbs_job *job, uint8_t port)
+{
+	return (struct port_query){.device = job->device,
+				   .name = job->name,
+				   .num = port,
+				   .software = port_software(&job->attr),
+				   .settings = &job->settings};
+}
+
+static int try_port(struct verbs_job *job, uint8_t num, struct reasons *why)
+{
+	struct port_query query = query_of(job, num);
+	char text[PORT_WHY];
+	int err = port_read(&query, &job->port_attr, &job->port, text);
+
+	if (err)
+		reason(why, "%s port %u: %s", job->name, num, text);
+	else
+		job->port_num = num;
 	return err;
 }
 
-static enum gid_type gid_type_of(uint32_t type)
-{
-	switch (type) {
-	case IBV_GID_TYPE_ROCE_V1:
-		return GID_ROCE_V1;
-	case IBV_GID_TYPE_ROCE_V2:
-		return GID_ROCE_V2;
-	default:
-		return GID_IB;
-	}
-}
-
-static void read_gid(struct verbs_job *job, uint32_t index,
-		     struct gid_entry *entry)
-{
-	struct ibv_gid_entry raw;
-
-	memset(entry, 0, sizeof(*entry));
-	entry->index = index;
-	if (ibv_query_gid_ex(job->device, job->port_num, index, &raw, 0))
-		return;
-	entry->readable = true;
-	entry->type = gid_type_of(raw.gid_type);
-	memcpy(entry->raw, raw.gid.raw, GID_BYTES);
-}
-
-/* RoCE: the entry with the best score, or the one that is forced. */
-static int pick_roce_gid(struct verbs_job *job, const struct wanted *want,
-			 struct reasons *why)
-{
-	int n = job->port_attr.gid_tbl_len;
-	const struct gid_entry *best;
-	struct gid_entry *table;
-
-	if (n > GIDS_MAX)
-		n = GIDS_MAX;
-	table = calloc(n > 0 ? (size_t)n : 1, sizeof(*table));
-	if (!table)
-		return -ENOMEM;
-	for (int i = 0; i < n; i++)
-		read_gid(job, (uint32_t)i, &table[i]);
-	best = gid_choose(table, n > 0 ? (size_t)n : 0);
-	if (want->gid_index >= 0)
-		best = want->gid_index < n && table[want->gid_index].readable
-			       ? &table[want->gid_index]
-			       : NULL;
-	if (best && best->index <= UINT8_MAX) {
-		job->gid_index = (uint8_t)best->index;
-		job->port.gid_type = best->type;
-		memcpy(job->port.gid, best->raw, GID_BYTES);
-		free(table);
-		return 0;
-	}
-	free(table);
-	if (want->gid_index >= 0)
-		reason(why,
-		       "%s port %u: GID %d (VBN_IB_GID_INDEX) cannot be "
-		       "read",
-		       job->name, job->port_num, want->gid_index);
-	else
-		reason(why,
-		       "%s port %u: no usable GID, its network interface "
-		       "needs an IP address",
-		       job->name, job->port_num);
-	return -ENODEV;
-}
-
-static int pick_ib_address(struct verbs_job *job, const struct wanted *want,
-			   struct reasons *why)
-{
-	struct gid_entry entry;
-
-	job->port.infiniband = true;
-	job->port.lid = job->port_attr.lid;
-	job->port.gid_type = GID_IB;
-	job->gid_index = want->gid_index > 0 ? (uint8_t)want->gid_index : 0;
-	read_gid(job, job->gid_index, &entry);
-	memcpy(job->port.gid, entry.raw, GID_BYTES);
-	if (job->port.lid || entry.readable)
-		return 0;
-	reason(why, "%s port %u: no LID yet, is a subnet manager running?",
-	       job->name, job->port_num);
-	return -ENODEV;
-}
-
-static int try_port(struct verbs_job *job, uint8_t port,
-		    const struct wanted *want, struct reasons *why)
-{
-	int err = ibv_query_port(job->device, port, &job->port_attr);
-
-	if (err) {
-		reason(why, "%s port %u: %s", job->name, port, strerror(err));
-		return -ENODEV;
-	}
-	if (job->port_attr.state != IBV_PORT_ACTIVE) {
-		reason(why, "%s port %u: %s", job->name, port,
-		       ibv_port_state_str(job->port_attr.state));
-		return -ENODEV;
-	}
-	job->port_num = port;
-	memset(&job->port, 0, sizeof(job->port));
-	if (job->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET)
-		err = pick_roce_gid(job, want, why);
-	else
-		err = pick_ib_address(job, want, why);
-	if (!err)
-		gid_text(job->port.gid, job->gid);
-	return err;
-}
-
-static void read_caps(struct verbs_job *job, const struct wanted *want)
-{
-	bool software = job->attr.vendor_id == SOFTWARE_VENDOR;
-
-	job->atomics = job->attr.atomic_cap != IBV_ATOMIC_NONE;
-	job->timeout = software ? 14 : 18;
-	job->retry_cnt = 6;
-	if (want->timeout >= 0)
-		job->timeout = (uint8_t)want->timeout;
-	if (want->retry_cnt >= 0)
-		job->retry_cnt = (uint8_t)want->retry_cnt;
-	job->depth = SEND_DEPTH;
-	while (job->depth >= (uint32_t)job->attr.max_qp_wr &&
-	       job->depth > DEPTH_MIN)
-		job->depth /= 2;
-	atomic_init(&job->inline_wanted, INLINE_WANTED);
-	atomic_init(&job->mrs, 0);
-}
-
-static int try_ports(struct verbs_job *job, const struct wanted *want,
-		     struct reasons *why)
+static int try_ports(struct verbs_job *job, int want, struct reasons *why)
 {
 	int last = job->attr.phys_port_cnt;
 
 	for (int port = 1; port <= last; port++)
-		if (!want->port || want->port == port)
-			if (!try_port(job, (uint8_t)port, want, why))
+		if ((!want || want == port) &&
+		    device_admits(&job->settings, job->name, port))
+			if (!try_port(job, (uint8_t)port, why))
 				return 0;
-	if (want->port > last)
-		reason(why, "%s has %d port(s), not %d", job->name, last,
-		       want->port);
+	if (want > last)
+		reason(why, "%s has %d port(s), not %d", job->name, last, want);
 	return -ENODEV;
 }
 
-static int try_device(struct verbs_job *job, struct ibv_device *dev,
-		      const struct wanted *want, struct reasons *why)
+void device_caps(struct verbs_job *job)
 {
+	job->software = port_software(&job->attr);
+	job->atomics = job->attr.atomic_cap != IBV_ATOMIC_NONE;
+	job->depth = SEND_DEPTH;
+	while (job->depth >= (uint32_t)job->attr.max_qp_wr &&
+	       job->depth > DEPTH_MIN)
+		job->depth /= 2;
+	atomic_init(&job->mrs, 0);
+}
+
+static int try_device(struct verbs_job *job, struct ibv_device *dev, int port,
+		      struct reasons *why)
+{
+	const char *lacks;
 	int err;
 
 	snprintf(job->name, sizeof(job->name), "%s", ibv_get_device_name(dev));
-	if (want->name[0] && strcmp(want->name, job->name))
+	if (!device_admits(&job->settings, job->name, 0))
 		return -ENODEV;
+	errno = 0;
 	job->device = ibv_open_device(dev);
 	if (!job->device) {
 		reason(why, "%s: cannot be opened: %s", job->name,
-		       strerror(errno));
+		       errno ? strerror(errno) : "no driver for it");
 		return -ENODEV;
 	}
 	err = ibv_query_device(job->device, &job->attr);
@@ -283,13 +162,14 @@ static int try_device(struct verbs_job *job, struct ibv_device *dev,
 		reason(why, "%s: %s", job->name, strerror(err));
 		goto close_device;
 	}
-	if (job->attr.max_srq < 1) {
-		reason(why, "%s: no shared receive queues", job->name);
+	lacks = device_lacks(&job->attr);
+	if (lacks) {
+		reason(why, "%s: %s", job->name, lacks);
 		goto close_device;
 	}
-	if (try_ports(job, want, why))
+	if (try_ports(job, port, why))
 		goto close_device;
-	read_caps(job, want);
+	device_caps(job);
 	job->pd = ibv_alloc_pd(job->device);
 	if (job->pd)
 		return 0;
@@ -300,17 +180,17 @@ close_device:
 	return -ENODEV;
 }
 
-static int no_device(const struct wanted *want, const struct reasons *why,
-		     int listed)
+static int no_device(const struct reasons *why, int listed)
 {
 	if (why->len)
 		return vbn_fail(-ENODEV, "verbs: no usable port (%s)",
 				why->text);
-	if (want->name[0] && listed)
+	if (listed)
 		return vbn_fail(-ENODEV,
-				"verbs: no device is called %s (VBN_IB_HCA); "
-				"ibv_devices lists them",
-				want->name);
+				"verbs: VBN_IB_HCA=%s leaves none of the %d "
+				"RDMA device(s) of this machine; ibv_devices "
+				"lists them",
+				env_text("VBN_IB_HCA"), listed);
 	return vbn_fail(-ENODEV,
 			"verbs: this machine has no RDMA device; load its "
 			"driver, make soft-RoCE (rdma link add rxe0 type rxe "
@@ -318,30 +198,44 @@ static int no_device(const struct wanted *want, const struct reasons *why,
 			"(VBN_PROVIDER=ucx)");
 }
 
+static void tell_choice(const struct verbs_job *job, const struct reasons *why)
+{
+	const struct port_address *a = &job->port.address;
+	char gid[GID_TEXT_LENGTH] = "";
+
+	if (why->len)
+		vbn_log(VBN_INFO, "verbs: passed over: %s", why->text);
+	if (a->ngids)
+		gid_text(a->gids[0].raw, gid);
+	vbn_log(VBN_INFO,
+		"verbs: %s port %u, %s, LID %u, GID %u %s and %d more, MTU "
+		"%d, partition 0x%04x, timeout %u, retry_cnt %u",
+		job->name, job->port_num, gid_type_name(a->gids[0].type),
+		a->lid, a->gids[0].index, gid, a->ngids ? a->ngids - 1 : 0,
+		128 << a->mtu, a->pkey, job->port.timeout, job->port.retry_cnt);
+}
+
 int device_open(struct verbs_job *job)
 {
+	struct device_turn turns[DEVICE_TURNS];
 	struct reasons why = {.len = 0};
 	struct ibv_device **list;
-	struct wanted want;
-	int n = 0, err;
+	size_t nturns;
+	int n = 0, err = path_settings_read(&job->settings);
 
-	err = parse_wanted(&want);
 	if (err)
 		return err;
 	list = ibv_get_device_list(&n);
+	nturns = list ? device_order(&job->settings, list, n, turns) : 0;
 	err = -ENODEV;
-	for (int i = 0; list && i < n && err; i++)
-		err = try_device(job, list[i], &want, &why);
+	for (size_t i = 0; i < nturns && err; i++)
+		err = try_device(job, list[turns[i].device], turns[i].port,
+				 &why);
 	if (list)
 		ibv_free_device_list(list);
 	if (err)
-		return no_device(&want, &why, n);
-	vbn_log(VBN_INFO,
-		"verbs: %s port %u, %s, GID %u %s, MTU %d, "
-		"timeout %u, retry_cnt %u",
-		job->name, job->port_num, gid_type_name(job->port.gid_type),
-		job->gid_index, job->gid, 128 << job->port_attr.active_mtu,
-		job->timeout, job->retry_cnt);
+		return no_device(&why, n);
+	tell_choice(job, &why);
 	return 0;
 }
 
@@ -353,4 +247,59 @@ void device_close(struct verbs_job *job)
 		vbn_log(VBN_ERR, "verbs: %s: ibv_dealloc_pd: %s", job->name,
 			strerror(err));
 	ibv_close_device(job->device);
+}
+
+/* ---- again, after an event ---- */
+
+static bool same_address(const struct port_address *a,
+			 const struct port_address *b)
+{
+	struct blob x, y;
+
+	offer_pack_address(&x, a);
+	offer_pack_address(&y, b);
+	if (x.len != y.len || memcmp(x.data, y.data, x.len))
+		return false;
+	/* an entry may have moved within the table */
+	for (unsigned i = 0; i < a->ngids; i++)
+		if (a->gids[i].index != b->gids[i].index)
+			return false;
+	return true;
+}
+
+/* Name and number are read by the contexts' threads: they stay. */
+static void take_address(struct path_port *port, const struct path_port *fresh)
+{
+	const struct port_address *from = &fresh->address;
+	struct port_address *to = &port->address;
+
+	to->infiniband = from->infiniband;
+	to->mtu = from->mtu;
+	to->lid = from->lid;
+	to->pkey = from->pkey;
+	to->ngids = from->ngids;
+	memcpy(to->gids, from->gids, sizeof(to->gids));
+	port->pkey_index = fresh->pkey_index;
+	port->grh = fresh->grh;
+}
+
+bool device_refresh(struct verbs_job *job)
+{
+	struct port_query query = query_of(job, job->port_num);
+	struct ibv_port_attr attr;
+	struct path_port fresh;
+	char why[PORT_WHY];
+
+	if (port_read(&query, &attr, &fresh, why)) {
+		vbn_log(VBN_WARN, "verbs: %s port %u cannot be used now: %s",
+			job->name, job->port_num, why);
+		return false;
+	}
+	if (same_address(&fresh.address, &job->port.address) &&
+	    fresh.pkey_index == job->port.pkey_index)
+		return false;
+	pthread_mutex_lock(&job->lock);
+	take_address(&job->port, &fresh);
+	pthread_mutex_unlock(&job->lock);
+	return true;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The choice of a GID: pure functions over a copy of a port's table, so that
+ * The choice of GIDs: pure functions over copies of ports' tables, so that
  * tests can feed them any table.
  */
 #ifndef VBN_VERBS_GID_H
@@ -24,10 +24,39 @@ struct gid_entry {
 
 /*
  * The best entry for RoCE, or NULL: RoCE v2 over v1; a routable address
- * (IPv4-mapped or global IPv6) before a link-local one; the lowest position
- * among equals. Unreadable, empty, loopback and multicast entries never are.
+ * (IPv4-mapped or global IPv6) before a link-local one; IPv4 before IPv6; the
+ * lowest position among equals. Unreadable, empty, loopback and multicast
+ * entries never are.
  */
 const struct gid_entry *gid_choose(const struct gid_entry *entries, size_t n);
+
+/* Those that may be chosen, best first, at most @room. Returns how many. */
+size_t gid_candidates(const struct gid_entry *entries, size_t n,
+		      struct gid_entry *out, size_t room);
+
+/* Why an entry never is chosen for RoCE, or NULL if it may be. */
+const char *gid_unfit(const struct gid_entry *entry);
+/* Why @entry, which may be, is not preferred to @best. */
+const char *gid_lesser(const struct gid_entry *entry,
+		       const struct gid_entry *best);
+
+/* Positions in the two tables. */
+struct gid_pair {
+	size_t local, peer;
+};
+
+/*
+ * The two entries that a connection of two RoCE ports runs between: of one
+ * type and address family, else false. Preferred are, in this order: RoCE v2,
+ * routable addresses, addresses of one subnet, IPv4, the longest common
+ * prefix. Symmetric: the peer finds the same pair.
+ */
+bool gid_pair(const struct gid_entry *local, size_t nlocal,
+	      const struct gid_entry *peer, size_t npeer,
+	      struct gid_pair *pair);
+
+bool gid_is_empty(const uint8_t raw[GID_BYTES]);
+bool gid_is_ipv4(const uint8_t raw[GID_BYTES]);
 
 /* The address as people write it. Returns @text. */
 const char *gid_text(const uint8_t raw[GID_BYTES], char text[GID_TEXT_LENGTH]);

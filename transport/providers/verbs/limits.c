@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Why the kernel refused memory. It says ENOMEM for several limits; this
- * looks at each and names the one that was met.
+ * Lines that say what went wrong and what to do. The kernel says ENOMEM for
+ * several limits: each is looked at and the one that was met named. A
+ * connection that broke is told with both its ends and the likely cause.
  */
 #include "internal.h"
 #include "error.h"
@@ -101,4 +102,73 @@ int limits_explain(struct verbs_job *job, int err, const char *what,
 		return vbn_fail(err ? -err : -EIO, "verbs: %s on %s: %s", what,
 				job->name, strerror(err));
 	}
+}
+
+/* ---- why a connection broke ---- */
+
+static const char *status_cause(const struct verbs_job *job,
+				enum ibv_wc_status status)
+{
+	switch (status) {
+	case IBV_WC_RETRY_EXC_ERR:
+		return atomic_load(&job->port_down)
+			       ? "no answer: our port is down"
+			       : "no answer: peer dead, path down, MTU or ACL "
+				 "on the way";
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+		return "the peer posts no receives: is it stuck?";
+	case IBV_WC_WR_FLUSH_ERR:
+		return "the queue pair was in error already: the peer closed "
+		       "or refused an access of ours or its own failed";
+	case IBV_WC_REM_ACCESS_ERR:
+		return "the target's key is wrong, stale, or lacks the access";
+	case IBV_WC_LOC_PROT_ERR:
+		return "a local buffer was unregistered or unmapped in flight";
+	case IBV_WC_REM_INV_REQ_ERR:
+		return "the target cannot do this operation";
+	case IBV_WC_REM_OP_ERR:
+		return "the target's device failed at it";
+	default:
+		return "device error, see the kernel's log";
+	}
+}
+
+static const char *event_cause(enum ibv_event_type event)
+{
+	switch (event) {
+	case IBV_EVENT_DEVICE_FATAL:
+		return "the device has failed; see the kernel's log, restart "
+		       "the job";
+	case IBV_EVENT_CQ_ERR:
+		return "the completion queue has overrun";
+	case IBV_EVENT_SRQ_ERR:
+		return "the shared receive queue has failed";
+	case IBV_EVENT_QP_ACCESS_ERR:
+		return "the peer's access was refused here: its key is wrong "
+		       "or stale";
+	case IBV_EVENT_QP_REQ_ERR:
+		return "the peer sent a request that is not valid";
+	default:
+		return "the queue pair has failed, see the kernel's log";
+	}
+}
+
+void limits_why(const struct verbs_conn *conn, char *why, size_t room)
+{
+	const struct verbs_job *job = conn->ctx->job;
+	unsigned event = atomic_load(&conn->event);
+	char path[PATH_WHY];
+
+	path_text(&job->port, &conn->path, path);
+	if (event)
+		snprintf(why, room, "verbs: %s: %s; %s", path,
+			 ibv_event_type_str((enum ibv_event_type)(event - 1)),
+			 event_cause((enum ibv_event_type)(event - 1)));
+	else
+		snprintf(why, room,
+			 "verbs: %s: %s failed: %s (status %d, vendor 0x%x); "
+			 "%s",
+			 path, conn->fail_what,
+			 ibv_wc_status_str(conn->fail_wc), (int)conn->fail_wc,
+			 conn->fail_vendor, status_cause(job, conn->fail_wc));
 }

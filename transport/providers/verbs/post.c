@@ -1,130 +1,145 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The data path. A post fills the next work request of the context's chain
- * and the next slot of the connection; without `more` the chain goes to the
- * device at once. The chain is one connection's: a post to another sends it
- * off first, and so does a chain of CHAIN_BYTES. Only a chain's last request
- * is signalled.
+ * and takes a slot; without `more` the chain goes to the device at once. The
+ * chain is one lane's: a post to another sends it off first, and so does a
+ * chain of CHAIN_BYTES. Only a chain's last request is signalled.
  *
- * Nothing here allocates, locks, or copies payload, but for messages, whose
- * contract is a copy: into the queue when inline, else into a bounce.
+ * Nothing here allocates, locks, or copies payload, but for what is short
+ * enough to go inline (and has to wait in a chain, or finds a queue pair that
+ * was granted less) and messages, whose contracts are a copy.
  *
  * An operation is taken before the device sees it, so what the device refuses
  * is completed later like any other failure, and breaks the connection.
  */
-#include "internal.h"
+#include "slots.h"
 #include "error.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 
-/* The device took the first @posted of the chain's @n requests. */
-static void post_failed(struct verbs_conn *conn, unsigned posted, unsigned n,
-			int err)
+/* Kept out of the short path, whose registers it would spill. */
+#define NOINLINE __attribute__((noinline))
+
+void post_failed(struct verbs_conn *conn, const struct ibv_send_wr *wr,
+		 const struct ibv_send_wr *bad, int err)
 {
 	struct verbs_ctx *ctx = conn->ctx;
-	uint32_t first = conn->head - n;
 
-	for (unsigned i = posted; i < n; i++) {
-		struct slot *slot = &conn->slots[(first + i) & conn->mask];
-		struct vbn_op *op = progress_release(ctx, slot, -EIO);
+	while (bad && wr != bad)
+		wr = wr->next;
+	for (; wr; wr = wr->next) {
+		struct slot *slot = wr_slot(ctx, wr->wr_id);
+		struct vbn_op *op = slot->op;
 
-		slot->op = NULL;
-		slot->kind = SLOT_VOID;
+		slot_void(ctx, slot, -EIO);
 		if (!op)
 			continue;
 		op->wc = IBV_WC_GENERAL_ERR;
 		op->vendor = (uint32_t)err;
+		if (slot->kind & SLOT_PART)
+			continue; /* over with the others */
+		slot->op = NULL;
 		core_defer(ctx->core, op, -EIO);
 	}
 	progress_break(conn, "posting", IBV_WC_GENERAL_ERR, (uint32_t)err);
 }
 
-void post_chain(struct verbs_ctx *ctx)
+/* The chain, and @last at its end, go to the device. */
+static inline void ring(struct verbs_ctx *ctx, struct lane *lane,
+			struct ibv_send_wr *last)
 {
-	struct verbs_conn *conn = ctx->chain_conn;
 	struct ibv_send_wr *bad = NULL;
-	unsigned n = ctx->chain_n;
 	int err;
 
-	for (unsigned i = 0; i + 1 < n; i++)
-		ctx->chain_wr[i].next = &ctx->chain_wr[i + 1];
-	ctx->chain_wr[n - 1].next = NULL;
-	ctx->chain_wr[n - 1].send_flags |= IBV_SEND_SIGNALED;
-	ctx->chain_n = 0;
-	ctx->chain_bytes = 0;
+	last->send_flags |= IBV_SEND_SIGNALED;
+	if (ctx->chain_n) {
+		ctx->chain_n = 0;
+		ctx->chain_bytes = 0;
+		quick_open(lane->conn);
+	}
 	ctx->counters->doorbells++;
-	err = ibv_post_send(conn->qp, ctx->chain_wr, &bad);
+	err = qp_post(lane, ctx->chain_wr, &bad);
 	if (err)
-		post_failed(conn, bad ? (unsigned)(bad - ctx->chain_wr) : 0, n,
-			    err);
+		post_failed(lane->conn, ctx->chain_wr, bad, err);
 }
 
-static inline int post_check(const struct verbs_conn *conn)
+void post_chain(struct verbs_ctx *ctx)
 {
-	if (conn->broken)
-		return -ECONNRESET;
-	if (conn->head - conn->tail > conn->mask || !conn->ctx->send_room)
-		return -EAGAIN;
-	return 0;
+	ring(ctx, ctx->chain_lane, &ctx->chain_wr[ctx->chain_n - 1]);
 }
 
-/* The next request of the chain, which becomes @conn's. */
-static inline struct ibv_send_wr *chain_next(struct verbs_conn *conn)
+/* The request behind the chain, which is the lane's from now on. */
+static inline struct ibv_send_wr *next_request(struct verbs_ctx *ctx,
+					       struct lane *lane,
+					       const struct slot *slot)
 {
-	struct verbs_ctx *ctx = conn->ctx;
+	struct ibv_send_wr *wr = ctx->chain_wr;
 
-	if (ctx->chain_n && ctx->chain_conn != conn)
-		post_chain(ctx);
-	ctx->chain_conn = conn;
-	return &ctx->chain_wr[ctx->chain_n];
+	if (ctx->chain_n) {
+		if (ctx->chain_lane != lane) {
+			post_chain(ctx);
+		} else {
+			wr += ctx->chain_n;
+			wr[-1].next = wr;
+		}
+	}
+	wr->wr_id = slot->wr_id;
+	wr->next = NULL;
+	return wr;
 }
 
 /*
  * Bytes that wait for a doorbell are bytes that do not move: a chain ends
  * with the request that makes it worth a doorbell of its own.
  */
-static inline void commit(struct verbs_conn *conn, struct ibv_send_wr *wr,
-			  const struct slot *fill, size_t bytes, bool more)
+static inline void commit(struct verbs_ctx *ctx, struct lane *lane,
+			  struct ibv_send_wr *wr, size_t bytes, bool more)
 {
-	struct verbs_ctx *ctx = conn->ctx;
-
-	wr->wr_id = wr_id(WR_SEND, conn->tag, conn->head);
-	conn->slots[conn->head++ & conn->mask] = *fill;
-	ctx->send_room--;
+	if (!more || ctx->chain_n == CHAIN_MAX - 1 ||
+	    ctx->chain_bytes + bytes >= CHAIN_BYTES) {
+		ring(ctx, lane, wr);
+		return;
+	}
 	ctx->chain_bytes += bytes;
-	if (++ctx->chain_n == CHAIN_MAX || !more ||
-	    ctx->chain_bytes >= CHAIN_BYTES)
-		post_chain(ctx);
+	if (ctx->chain_n++)
+		return;
+	ctx->chain_lane = lane;
+	lane->conn->lane[0].quick.max = 0; /* not before what waits */
+	ctx_due(ctx);
 }
 
-static inline void set_sge(struct ibv_send_wr *wr, int i, const void *addr,
-			   size_t len, uint32_t lkey)
+static inline void set_sge(struct ibv_send_wr *wr, const void *addr, size_t len,
+			   uint32_t lkey)
 {
-	wr->sg_list[i].addr = (uintptr_t)addr;
-	wr->sg_list[i].length = (uint32_t)len;
-	wr->sg_list[i].lkey = lkey;
+	wr->sg_list->addr = (uintptr_t)addr;
+	wr->sg_list->length = (uint32_t)len;
+	wr->sg_list->lkey = lkey;
+}
+
+static NOINLINE int refuse_key(const struct blob *blob, unsigned access)
+{
+	if (blob->len != sizeof(struct announcement))
+		return vbn_fail(-EKEYREJECTED, "verbs: the region has no key "
+					       "for this device");
+	return vbn_fail(-EACCES,
+			"verbs: the target registered this memory without %s "
+			"access",
+			access == VBN_ACCESS_READ    ? "read"
+			: access == VBN_ACCESS_WRITE ? "write"
+						     : "atomic");
 }
 
 /* The key is the region's announcement. */
-static inline int rkey_of(const void *key, unsigned access, uint32_t *rkey)
+static inline int rkey_of(const struct blob *blob, unsigned access,
+			  uint32_t *rkey)
 {
-	const struct blob *blob = key;
-	struct announcement in;
+	const struct announcement *in = (const void *)blob->data;
 
-	if (!blob || blob->len != sizeof(in))
-		return vbn_fail(-EKEYREJECTED, "verbs: the region has no key "
-					       "for this device");
-	memcpy(&in, blob->data, sizeof(in));
-	if (!(in.access & access))
-		return vbn_fail(-EACCES,
-				"verbs: the target registered this memory "
-				"without %s access",
-				access == VBN_ACCESS_READ    ? "read"
-				: access == VBN_ACCESS_WRITE ? "write"
-							     : "atomic");
-	*rkey = in.rkey;
+	if (blob->len != sizeof(*in) || !(in->access & access))
+		return refuse_key(blob, access);
+	*rkey = in->rkey;
 	return 0;
 }
 
@@ -133,60 +148,195 @@ static inline uint32_t lkey_of(const void *mem_handle)
 	return ((const struct ibv_mr *)mem_handle)->lkey;
 }
 
-int verbs_put(void *vconn, struct vbn_op *op, const struct put_args *args)
+static uint8_t *bounce_at(const struct verbs_ctx *ctx, uint32_t i)
 {
-	struct verbs_conn *conn = vconn;
-	struct slot slot = {.op = op, .kind = SLOT_PUT};
-	struct ibv_send_wr *wr;
-	uint32_t rkey = 0;
-	int err = post_check(conn);
+	return ctx->arena + CELLS * 8u + i * MESSAGE_BYTES;
+}
 
-	if (!err && args->len)
-		err = rkey_of(args->key, VBN_ACCESS_WRITE, &rkey);
-	if (err)
-		return err;
-	wr = chain_next(conn);
-	wr->opcode = IBV_WR_RDMA_WRITE;
-	wr->send_flags = 0;
-	wr->num_sge = 0;
-	wr->wr.rdma.remote_addr = 0;
+/*
+ * A short put from memory that is not registered. The caller may change it
+ * when we return, so it cannot wait in a chain where it is.
+ */
+static void copy_short(struct verbs_ctx *ctx, struct lane *lane,
+		       struct slot *slot, struct ibv_send_wr *wr,
+		       const struct put_args *args)
+{
+	uint8_t *copy;
+
+	if (args->len <= lane->inline_max) {
+		copy = ctx->chain_copy[wr - ctx->chain_wr];
+		wr->sg_list->addr = (uintptr_t)copy;
+	} else {
+		slot->kind = SLOT_PUT_COPY;
+		slot->index = ctx->bounces.items[--ctx->bounces.n];
+		copy = bounce_at(ctx, slot->index);
+		set_sge(wr, copy, args->len, ctx->arena_mr->lkey);
+	}
+	memcpy(copy, args->local, args->len);
+}
+
+static inline void fill_put(struct lane *lane, struct ibv_send_wr *wr,
+			    const struct put_args *args, uint32_t rkey)
+{
+	wr->wr.rdma.remote_addr = args->len ? args->remote : 0;
 	wr->wr.rdma.rkey = rkey;
+	wr->num_sge = args->len != 0;
+	wr->sg_list->addr = (uintptr_t)args->local;
+	wr->sg_list->length = (uint32_t)args->len;
+	wr->send_flags = IBV_SEND_SIGNALED;
+	if (!args->len)
+		wr->send_flags = IBV_SEND_SIGNALED;
+	else if (args->len <= lane->inline_max)
+		wr->send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+	else if (args->mem_handle)
+		wr->sg_list->lkey = lkey_of(args->mem_handle);
+	wr->opcode = IBV_WR_RDMA_WRITE;
 	if (args->notify) {
 		wr->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
 		wr->imm_data = htonl(args->imm);
 	}
-	if (args->len) {
-		set_sge(wr, 0, args->local, args->len,
-			lkey_of(args->mem_handle));
-		wr->num_sge = 1;
-		wr->wr.rdma.remote_addr = args->remote;
-		if (args->len <= conn->inline_max)
-			wr->send_flags = IBV_SEND_INLINE;
+}
+
+static int put_striped(struct verbs_conn *conn, struct vbn_op *op,
+		       const struct put_args *args, uint32_t rkey)
+{
+	const struct stripe all = {
+		.kind = SLOT_PUT,
+		.local = args->local,
+		.remote = args->remote,
+		.lkey = lkey_of(args->mem_handle),
+		.rkey = rkey,
+		.len = args->len,
+		.notify = args->notify,
+		.imm = args->imm,
+	};
+
+	return lanes_stripe(conn, op, &all);
+}
+
+/* Into the chain, to be copied, or over several lanes. */
+static NOINLINE int put_rest(struct verbs_conn *conn, struct vbn_op *op,
+			     const struct put_args *args, uint32_t rkey)
+{
+	struct verbs_ctx *ctx = conn->ctx;
+	struct lane *lane = &conn->lane[0];
+	bool copied = args->len && !args->mem_handle;
+	struct ibv_send_wr *wr;
+	struct slot *slot;
+	int err;
+
+	if (args->len >= conn->stripe_min && !copied)
+		return put_striped(conn, op, args, rkey);
+	if (copied && args->len > lane->inline_max && !ctx->bounces.n)
+		return -EAGAIN;
+	if (args->notify && conn->striped) {
+		err = lanes_fence(conn);
+		if (err)
+			return err;
+		if (!post_room(lane, ctx))
+			return post_refused(conn);
 	}
-	commit(conn, wr, &slot, args->len, args->more);
+	slot = take_slot(ctx, lane, SLOT_PUT, op);
+	wr = next_request(ctx, lane, slot);
+	fill_put(lane, wr, args, rkey);
+	if (copied)
+		copy_short(ctx, lane, slot, wr, args);
+	wr->send_flags &= ~(unsigned)IBV_SEND_SIGNALED;
+	commit(ctx, lane, wr, args->len, args->more);
 	return 0;
+}
+
+static NOINLINE void alone_failed(struct verbs_conn *conn, int err)
+{
+	const struct ibv_send_wr *wr = &conn->ctx->alone_wr;
+
+	post_failed(conn, wr, wr, err);
+}
+
+static inline void post_alone(struct lane *lane, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+	int err;
+
+	lane->ctx->counters->doorbells++;
+	err = qp_post(lane, wr, &bad);
+	if (err)
+		alone_failed(lane->conn, err);
+}
+
+int verbs_put(void *vconn, struct vbn_op *op, const struct put_args *args)
+{
+	struct verbs_conn *conn = vconn;
+	struct verbs_ctx *ctx = conn->ctx;
+	struct lane *lane = &conn->lane[0];
+	struct ibv_send_wr *wr = &ctx->alone_wr;
+	uint32_t rkey = 0;
+	int err;
+
+	if (!post_room(lane, ctx))
+		return post_refused(conn);
+	if (args->len) {
+		err = rkey_of(args->key, VBN_ACCESS_WRITE, &rkey);
+		if (err)
+			return err;
+	}
+	if (args->more || ctx->chain_n || conn->striped ||
+	    (args->len > lane->inline_max &&
+	     (!args->mem_handle || args->len >= conn->stripe_min)))
+		return put_rest(conn, op, args, rkey);
+	wr->wr_id = take_slot(ctx, lane, SLOT_PUT, op)->wr_id;
+	fill_put(lane, wr, args, rkey);
+	post_alone(lane, wr);
+	return 0;
+}
+
+static int get_striped(struct verbs_conn *conn, struct vbn_op *op,
+		       const struct get_args *args, uint32_t rkey)
+{
+	const struct stripe all = {
+		.kind = SLOT_GET,
+		.local = args->local,
+		.remote = args->remote,
+		.lkey = lkey_of(args->mem_handle),
+		.rkey = rkey,
+		.len = args->len,
+	};
+
+	return lanes_stripe(conn, op, &all);
 }
 
 int verbs_get(void *vconn, struct vbn_op *op, const struct get_args *args)
 {
 	struct verbs_conn *conn = vconn;
-	struct slot slot = {.op = op, .kind = SLOT_GET};
+	struct verbs_ctx *ctx = conn->ctx;
+	struct lane *lane = &conn->lane[0];
 	struct ibv_send_wr *wr;
+	struct slot *slot;
 	uint32_t rkey = 0;
-	int err = post_check(conn);
+	bool alone;
+	int err;
 
-	if (!err)
-		err = rkey_of(args->key, VBN_ACCESS_READ, &rkey);
+	if (!post_room(lane, ctx))
+		return post_refused(conn);
+	err = rkey_of(args->key, VBN_ACCESS_READ, &rkey);
 	if (err)
 		return err;
-	wr = chain_next(conn);
+	if (args->len >= conn->stripe_min)
+		return get_striped(conn, op, args, rkey);
+	slot = take_slot(ctx, lane, SLOT_GET, op);
+	alone = !args->more && !ctx->chain_n;
+	wr = alone ? &ctx->alone_wr : next_request(ctx, lane, slot);
+	wr->wr_id = slot->wr_id;
 	wr->opcode = IBV_WR_RDMA_READ;
-	wr->send_flags = 0;
-	set_sge(wr, 0, args->local, args->len, lkey_of(args->mem_handle));
+	wr->send_flags = alone ? IBV_SEND_SIGNALED : 0;
+	set_sge(wr, args->local, args->len, lkey_of(args->mem_handle));
 	wr->num_sge = 1;
 	wr->wr.rdma.remote_addr = args->remote;
 	wr->wr.rdma.rkey = rkey;
-	commit(conn, wr, &slot, args->len, args->more);
+	if (alone)
+		post_alone(lane, wr);
+	else
+		commit(ctx, lane, wr, args->len, args->more);
 	return 0;
 }
 
@@ -194,34 +344,37 @@ int verbs_atomic(void *vconn, struct vbn_op *op, const struct atomic_args *args)
 {
 	struct verbs_conn *conn = vconn;
 	struct verbs_ctx *ctx = conn->ctx;
-	struct slot slot = {
-		.op = op, .result = args->result, .kind = SLOT_ATOMIC};
+	struct lane *lane = &conn->lane[0];
 	struct ibv_send_wr *wr;
+	struct slot *slot;
 	uint32_t rkey = 0;
-	int err = post_check(conn);
+	int err;
 
 	if (!ctx->job->atomics)
 		return vbn_fail(-EOPNOTSUPP, "verbs: %s has no atomics",
 				ctx->job->name);
-	if (!err && !ctx->cells.n)
-		err = -EAGAIN;
-	if (!err)
-		err = rkey_of(args->key, VBN_ACCESS_ATOMIC, &rkey);
+	if (!post_room(lane, ctx))
+		return post_refused(conn);
+	if (!ctx->cells.n)
+		return -EAGAIN;
+	err = rkey_of(args->key, VBN_ACCESS_ATOMIC, &rkey);
 	if (err)
 		return err;
-	slot.index = ctx->cells.items[--ctx->cells.n];
-	wr = chain_next(conn);
+	slot = take_slot(ctx, lane, SLOT_ATOMIC, op);
+	slot->result = args->result;
+	slot->index = ctx->cells.items[--ctx->cells.n];
+	wr = next_request(ctx, lane, slot);
 	wr->opcode = args->compare_swap ? IBV_WR_ATOMIC_CMP_AND_SWP
 					: IBV_WR_ATOMIC_FETCH_AND_ADD;
 	wr->send_flags = 0;
-	set_sge(wr, 0, ctx->arena + slot.index * 8u, 8, ctx->arena_mr->lkey);
+	set_sge(wr, ctx->arena + slot->index * 8u, 8, ctx->arena_mr->lkey);
 	wr->num_sge = 1;
 	wr->wr.atomic.remote_addr = args->remote;
 	wr->wr.atomic.rkey = rkey;
 	wr->wr.atomic.compare_add =
 		args->compare_swap ? args->compare : args->operand;
 	wr->wr.atomic.swap = args->compare_swap ? args->operand : 0;
-	commit(conn, wr, &slot, 8, args->more);
+	commit(ctx, lane, wr, 8, args->more);
 	return 0;
 }
 
@@ -229,54 +382,196 @@ int verbs_flush(void *vconn, struct vbn_op *op)
 {
 	struct verbs_conn *conn = vconn;
 	struct verbs_ctx *ctx = conn->ctx;
-	struct slot slot = {.op = op, .kind = SLOT_FLUSH};
+	unsigned n = 0;
 
 	if (conn->broken)
 		return -ECONNRESET;
-	if (conn->head - conn->tail > conn->mask)
-		return -EAGAIN;
-	if (ctx->chain_n && ctx->chain_conn == conn)
+	if (ctx->chain_n && ctx->chain_lane->conn == conn)
 		post_chain(ctx);
-	if (conn->head == conn->tail)
+	for (unsigned i = 0; i < conn->nlanes; i++) {
+		const struct lane *lane = &conn->lane[i];
+
+		if (lane_empty(lane))
+			continue;
+		if (lane->room <= 0)
+			return -EAGAIN;
+		n++;
+	}
+	if (!lanes_slots(ctx, n))
+		return -EAGAIN;
+	op->priv[2] = n;
+	op->priv[3] = 0;
+	for (unsigned i = 0; i < conn->nlanes; i++) {
+		struct lane *lane = &conn->lane[i];
+
+		if (lane_empty(lane))
+			continue;
+		lane_enders(lane);
+		take_slot(ctx, lane, SLOT_FLUSH | SLOT_PART, op);
+		lane->silent++;
+	}
+	if (!n)
 		core_defer(ctx->core, op, 0);
-	else
-		conn->slots[conn->head++ & conn->mask] = slot;
 	return 0;
 }
 
-int verbs_message(void *vconn, const struct message_header *header,
-		  const void *data, size_t len)
+static inline void no_data(struct ibv_send_wr *wr)
 {
-	struct verbs_conn *conn = vconn;
-	struct verbs_ctx *ctx = conn->ctx;
-	struct slot slot = {.kind = SLOT_MESSAGE, .index = NO_INDEX};
-	size_t bytes = sizeof(*header) + len;
-	struct ibv_send_wr *wr;
-	uint8_t *bounce;
-	int err = post_check(conn);
+	wr->send_flags = 0;
+	wr->num_sge = 0;
+	wr->wr.rdma.remote_addr = 0;
+	wr->wr.rdma.rkey = 0;
+}
 
-	if (err)
-		return err;
-	if (bytes <= conn->inline_max) {
-		wr = chain_next(conn);
-		wr->send_flags = IBV_SEND_INLINE;
-		set_sge(wr, 0, header, sizeof(*header), 0);
-		set_sge(wr, 1, data, len, 0);
-		wr->num_sge = len ? 2 : 1;
-	} else {
-		if (!ctx->bounces.n)
-			return -EAGAIN;
-		slot.index = ctx->bounces.items[--ctx->bounces.n];
-		bounce = ctx->arena + CELLS * 8u + slot.index * MESSAGE_BYTES;
-		memcpy(bounce, header, sizeof(*header));
-		if (len)
-			memcpy(bounce + sizeof(*header), data, len);
-		wr = chain_next(conn);
-		wr->send_flags = 0;
-		set_sge(wr, 0, bounce, bytes, ctx->arena_mr->lkey);
-		wr->num_sge = 1;
-	}
-	wr->opcode = IBV_WR_SEND;
-	commit(conn, wr, &slot, bytes, false);
+/* Its immediate; by lane 0 with what is free in the peer's ring. */
+static inline void set_notice(struct ibv_send_wr *wr, const struct lane *lane,
+			      uint32_t kind, uint32_t value)
+{
+	struct verbs_conn *conn = lane->conn;
+	uint32_t units = lane == &conn->lane[0] ? conn->in.freed : 0;
+
+	if (kind == NOTICE_DATA && units > DATA_UNITS)
+		units = DATA_UNITS;
+	wr->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+	wr->imm_data = htonl(notice_pack(kind, value, conn->in_ring, units));
+	conn->in.freed = (uint16_t)(conn->in.freed - units);
+}
+
+/* An immediate alone. */
+static int post_bare(struct lane *lane, uint32_t kind, uint32_t value)
+{
+	struct verbs_conn *conn = lane->conn;
+	struct verbs_ctx *ctx = conn->ctx;
+	struct ibv_send_wr *wr;
+	struct slot *slot;
+
+	if (!post_room(lane, ctx))
+		return post_refused(conn);
+	slot = take_slot(ctx, lane, SLOT_MESSAGE, NULL);
+	slot->index = NO_INDEX;
+	wr = next_request(ctx, lane, slot);
+	no_data(wr);
+	set_notice(wr, lane, kind, value);
+	ring(ctx, lane, wr);
 	return 0;
+}
+
+int post_notice(struct verbs_conn *conn, uint32_t kind, uint32_t value)
+{
+	return post_bare(&conn->lane[0], kind, value);
+}
+
+int post_own(struct lane *lane, enum own_notice what, uint32_t value)
+{
+	return post_bare(lane, NOTICE_OWN, what | value << OWN_BITS);
+}
+
+void post_part(struct lane *lane, struct vbn_op *op, const struct stripe *all,
+	       size_t off, size_t len)
+{
+	struct verbs_ctx *ctx = lane->conn->ctx;
+	struct slot *slot = take_slot(ctx, lane, all->kind | SLOT_PART, op);
+	struct ibv_send_wr *wr = next_request(ctx, lane, slot);
+
+	no_data(wr);
+	if (len) {
+		wr->opcode = all->kind == SLOT_GET ? IBV_WR_RDMA_READ
+						   : IBV_WR_RDMA_WRITE;
+		set_sge(wr, all->local + off, len, all->lkey);
+		wr->num_sge = 1;
+		wr->wr.rdma.remote_addr = all->remote + off;
+		wr->wr.rdma.rkey = all->rkey;
+	} else {
+		wr->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+		wr->imm_data = htonl(all->imm);
+	}
+	commit(ctx, lane, wr, len, false);
+}
+
+/* A request that writes @bytes where the peer expects its next message. */
+static inline struct ibv_send_wr *mail_request(struct verbs_conn *conn,
+					       struct slot *slot, uint32_t kind,
+					       uint32_t value, size_t bytes)
+{
+	struct lane *lane = &conn->lane[0];
+	struct ibv_send_wr *wr = next_request(conn->ctx, lane, slot);
+
+	slot->index = NO_INDEX;
+	set_notice(wr, lane, kind, value);
+	wr->wr.rdma.remote_addr =
+		mailbox_put(&conn->out, mailbox_units((uint32_t)bytes));
+	wr->wr.rdma.rkey = conn->out.rkey;
+	wr->send_flags = IBV_SEND_INLINE;
+	wr->num_sge = 1;
+	return wr;
+}
+
+int post_data(struct verbs_conn *conn, uint32_t value, const void *data,
+	      size_t len)
+{
+	struct verbs_ctx *ctx = conn->ctx;
+	struct lane *lane = &conn->lane[0];
+	struct ibv_send_wr *wr;
+
+	if (len > lane->inline_max)
+		return post_message(conn, NOTICE_DATA, value, NULL, 0, data,
+				    len);
+	if (!post_room(lane, ctx))
+		return post_refused(conn);
+	wr = mail_request(conn, take_slot(ctx, lane, SLOT_MESSAGE, NULL),
+			  NOTICE_DATA, value, len);
+	set_sge(wr, data, len, 0); /* the device copies it at once */
+	ring(ctx, lane, wr);
+	return 0;
+}
+
+int post_message(struct verbs_conn *conn, uint32_t kind, uint32_t value,
+		 const void *head, size_t head_len, const void *data,
+		 size_t len)
+{
+	struct verbs_ctx *ctx = conn->ctx;
+	struct lane *lane = &conn->lane[0];
+	size_t bytes = head_len + len;
+	bool inlined = bytes <= lane->inline_max && bytes <= INLINE_WANTED;
+	struct ibv_send_wr *wr;
+	struct slot *slot;
+	uint8_t *copy;
+
+	if (!post_room(lane, ctx))
+		return post_refused(conn);
+	if (!inlined && !ctx->bounces.n)
+		return -EAGAIN;
+	slot = take_slot(ctx, lane, SLOT_MESSAGE, NULL);
+	wr = mail_request(conn, slot, kind, value, bytes);
+	copy = ctx->chain_copy[wr - ctx->chain_wr];
+	if (!inlined) {
+		wr->send_flags = 0;
+		slot->index = ctx->bounces.items[--ctx->bounces.n];
+		copy = bounce_at(ctx, slot->index);
+	}
+	if (head_len)
+		memcpy(copy, head, head_len);
+	if (len)
+		memcpy(copy + head_len, data, len);
+	set_sge(wr, copy, bytes, ctx->arena_mr->lkey);
+	ring(ctx, lane, wr);
+	return 0;
+}
+
+void post_kick(struct lane *lane)
+{
+	struct verbs_ctx *ctx = lane->conn->ctx;
+	struct slot *fresh = ctx->kick_slots;
+	struct ibv_send_wr *wr;
+
+	if (!fresh)
+		return;
+	ctx->kick_slots = fresh->next;
+	lane->room--;
+	lane->kicked = true;
+	wr = next_request(ctx, lane,
+			  fill_slot(lane, fresh, SLOT_KICK | SLOT_KEPT, NULL));
+	wr->opcode = IBV_WR_RDMA_WRITE;
+	no_data(wr);
+	commit(ctx, lane, wr, 0, false);
 }

@@ -5,19 +5,25 @@
  * without losing or reordering another connection's. Of a bad completion only
  * wr_id, status, qp_num and vendor_err are read.
  *
- * A connection's slots retire in order: the completion of slot s ends all
- * before it, which were not signalled. Callbacks may close the connection
+ * A lane's slots retire in order: the completion of slot s ends all before
+ * it, which were not signalled. Callbacks may close the connection
  * whose slots are retiring: loops pin it and look at closed after each.
  */
-#include "internal.h"
+#include "slots.h"
 #include "error.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define ACK_BATCH 4096 /* acknowledging takes a lock */
+
+#define KICK_POLLS 256u /* without a completion, between looks at the clock */
+#define KICK_US	   20000u
+
+#define unlikely(x) __builtin_expect(x, 0)
 
 int progress_errno(enum ibv_wc_status status)
 {
@@ -37,31 +43,11 @@ int progress_errno(enum ibv_wc_status status)
 	}
 }
 
-static const char *likely_cause(enum ibv_wc_status status)
+static const char *slot_name(const struct slot *slot)
 {
-	switch (status) {
-	case IBV_WC_RETRY_EXC_ERR:
-		return "no answer: peer dead, path down, MTU or ACL on the way";
-	case IBV_WC_RNR_RETRY_EXC_ERR:
-		return "the peer posts no receives: is it stuck?";
-	case IBV_WC_WR_FLUSH_ERR:
-		return "the queue pair was in error already: the peer closed "
-		       "or refused an access of ours or its own failed";
-	case IBV_WC_REM_ACCESS_ERR:
-		return "the target's key is wrong, stale, or lacks the access";
-	case IBV_WC_LOC_PROT_ERR:
-		return "a local buffer was unregistered or unmapped in flight";
-	case IBV_WC_REM_INV_REQ_ERR:
-		return "the target cannot do this operation";
-	default:
-		return "device error";
-	}
-}
-
-static const char *slot_name(enum slot_kind kind)
-{
-	switch (kind) {
+	switch (slot_kind(slot)) {
 	case SLOT_PUT:
+	case SLOT_PUT_COPY:
 		return "put";
 	case SLOT_GET:
 		return "get";
@@ -69,24 +55,12 @@ static const char *slot_name(enum slot_kind kind)
 		return "atomic";
 	case SLOT_MESSAGE:
 		return "message";
+	case SLOT_KICK:
 	case SLOT_FLUSH:
 	case SLOT_VOID:
 		break;
 	}
 	return "flush";
-}
-
-void progress_why(const struct verbs_conn *conn, char *why, size_t room)
-{
-	const struct verbs_job *job = conn->ctx->job;
-
-	snprintf(why, room,
-		 "verbs: %s port %u GID %s, peer rank %d: %s failed: %s "
-		 "(status %d, vendor 0x%x); %s",
-		 job->name, job->port_num, job->gid, conn->rank,
-		 conn->fail_what, ibv_wc_status_str(conn->fail_wc),
-		 (int)conn->fail_wc, conn->fail_vendor,
-		 likely_cause(conn->fail_wc));
 }
 
 void progress_break(struct verbs_conn *conn, const char *what,
@@ -97,14 +71,19 @@ void progress_break(struct verbs_conn *conn, const char *what,
 	if (conn->broken)
 		return;
 	conn->broken = true;
+	conn->direct = false;
 	conn->fail_what = what;
 	conn->fail_wc = wc;
 	conn->fail_vendor = vendor;
-	ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
+	for (unsigned i = 0; i < conn->nlanes; i++) {
+		lane_stop(&conn->lane[i]);
+		ibv_modify_qp(conn->lane[i].qp, &attr, IBV_QP_STATE);
+	}
 	if (!conn->attached)
 		return;
 	conn->next_failed = conn->ctx->failed;
 	conn->ctx->failed = conn;
+	ctx_due(conn->ctx);
 }
 
 /* The core closes each at once. */
@@ -116,7 +95,7 @@ static int report_failed(struct verbs_ctx *ctx)
 
 	while ((conn = ctx->failed)) {
 		ctx->failed = conn->next_failed;
-		progress_why(conn, why, sizeof(why));
+		limits_why(conn, why, sizeof(why));
 		core_failed(conn->ep, -ECONNRESET, why);
 		events++;
 	}
@@ -129,224 +108,208 @@ void progress_unpin(struct verbs_conn *conn)
 		conn_free(conn);
 }
 
-struct vbn_op *progress_release(struct verbs_ctx *ctx, struct slot *slot,
-				int status)
+void slot_blame(struct slot *slot, const struct ibv_wc *wc)
 {
-	switch ((enum slot_kind)slot->kind) {
-	case SLOT_PUT:
-	case SLOT_GET:
-		ctx->send_room++;
-		break;
+	struct vbn_op *op = slot->op;
+
+	if (!op || ((slot->kind & SLOT_PART) && op->priv[3]))
+		return; /* another part was the first */
+	op->wc = wc->status;
+	op->vendor = wc->vendor_err;
+}
+
+/* Free what the slot holds. */
+static void empty(struct verbs_ctx *ctx, struct slot *slot, int status)
+{
+	switch (slot_kind(slot)) {
 	case SLOT_ATOMIC:
-		ctx->send_room++;
 		if (slot->result && !status)
 			memcpy(slot->result, ctx->arena + slot->index * 8u, 8);
 		ctx->cells.items[ctx->cells.n++] = slot->index;
 		break;
+	case SLOT_PUT_COPY:
 	case SLOT_MESSAGE:
-		ctx->send_room++;
 		if (slot->index != NO_INDEX)
 			ctx->bounces.items[ctx->bounces.n++] = slot->index;
 		break;
+	case SLOT_KICK:
+		slot->lane->kicked = false;
+		break;
 	case SLOT_FLUSH:
 	case SLOT_VOID:
+		slot->lane->silent--;
+		break;
+	case SLOT_PUT:
+	case SLOT_GET:
 		break;
 	}
+}
+
+void slot_void(struct verbs_ctx *ctx, struct slot *slot, int status)
+{
+	struct lane *lane = slot->lane;
+
+	empty(ctx, slot, status);
+	slot->kind = SLOT_VOID | (slot->kind & (SLOT_PART | SLOT_KEPT));
+	lane->silent++;
+	lane_enders(lane);
+}
+
+static inline struct vbn_op *give_back(struct slot *slot, struct slot **list)
+{
+	slot->wr_id += WR_USED;
+	slot->next = *list;
+	*list = slot;
 	return slot->op;
 }
 
-/* The oldest slot is over. Runs its callback; the caller has pinned. */
-static void retire_one(struct verbs_conn *conn, int status)
+static struct vbn_op *release_rest(struct verbs_ctx *ctx, struct slot *slot,
+				   int status)
 {
-	struct verbs_ctx *ctx = conn->ctx;
-	struct slot *slot = &conn->slots[conn->tail++ & conn->mask];
-	struct vbn_op *op = progress_release(ctx, slot, status);
+	bool part = slot->kind & SLOT_PART;
+	bool kept = slot->kind & SLOT_KEPT;
+	struct vbn_op *op;
+
+	empty(ctx, slot, status);
+	op = give_back(slot, kept ? &ctx->kick_slots : &ctx->free_slots);
+	if (!part)
+		return op;
+	lanes_part_over(ctx, op, status);
+	return NULL;
+}
+
+static inline struct vbn_op *release(struct verbs_ctx *ctx, struct slot *slot,
+				     int status)
+{
+	if (slot->kind > SLOT_GET)
+		return release_rest(ctx, slot, status);
+	return give_back(slot, &ctx->free_slots);
+}
+
+struct vbn_op *slot_release(struct verbs_ctx *ctx, struct slot *slot,
+			    int status)
+{
+	return release(ctx, slot, status);
+}
+
+/* The lane's oldest slot is over. Runs its callback. */
+static inline void retire_one(struct verbs_ctx *ctx, struct lane *lane,
+			      int status)
+{
+	struct vbn_op *op = release(ctx, lane_pop(lane), status);
 
 	if (op)
 		core_complete(ctx->core, op, status);
 }
 
-static bool heads_no_request(const struct verbs_conn *conn)
-{
-	return conn->tail != conn->head &&
-	       conn->slots[conn->tail & conn->mask].kind >= SLOT_FLUSH;
-}
-
 /* Slots up to and with @last have ended; their status says how. */
-static int retire(struct verbs_conn *conn, uint32_t last)
+static void retire(struct verbs_ctx *ctx, struct lane *lane,
+		   const struct slot *last)
 {
-	int events = 0;
+	struct verbs_conn *conn = lane->conn;
+	const struct slot *slot;
 
-	conn->ended = last + 1;
-	while (!conn->closed && (int32_t)(last - conn->tail) >= 0) {
-		retire_one(conn, conn->slots[conn->tail & conn->mask].status);
-		events++;
-	}
-	while (!conn->closed && heads_no_request(conn)) {
-		retire_one(conn, conn->broken ? -ECONNRESET : 0);
-		events++;
-	}
-	return events;
+	conn->pins++;
+	do {
+		slot = lane->first;
+		/* for a close by the callback */
+		lane->ended = slot == last ? NULL : (struct slot *)last;
+		retire_one(ctx, lane, slot->status);
+	} while (slot != last && !conn->closed);
+	while (!conn->closed && lane->silent && slot_silent(lane->first))
+		retire_one(ctx, lane, conn->broken ? -ECONNRESET : 0);
+	progress_unpin(conn);
 }
 
-int progress_before(const struct verbs_conn *conn, enum ibv_wc_status status)
+int progress_before(const struct lane *lane, enum ibv_wc_status status)
 {
-	return conn->erred || status == IBV_WC_WR_FLUSH_ERR ? -ECONNRESET : 0;
+	return lane->erred || status == IBV_WC_WR_FLUSH_ERR ? -ECONNRESET : 0;
 }
 
-static void note_bad(struct verbs_conn *conn, uint32_t last,
+static void note_bad(struct lane *lane, struct slot *last,
 		     const struct ibv_wc *wc)
 {
-	struct slot *slot = &conn->slots[last & conn->mask];
-	int before = progress_before(conn, wc->status);
+	int before = progress_before(lane, wc->status);
 
-	for (uint32_t i = conn->tail; i != last; i++)
-		conn->slots[i & conn->mask].status = (int16_t)before;
-	slot->status = (int16_t)progress_errno(wc->status);
-	if (slot->op) {
-		slot->op->wc = wc->status;
-		slot->op->vendor = wc->vendor_err;
-	}
+	for (struct slot *slot = lane->first; slot != last; slot = slot->next)
+		slot->status = (int16_t)before;
+	last->status = (int16_t)progress_errno(wc->status);
+	slot_blame(last, wc);
 	/* broken before any callback, so that none can post more */
-	conn->erred = true;
-	progress_break(conn, slot_name(slot->kind), wc->status, wc->vendor_err);
+	lane->erred = true;
+	progress_break(lane->conn, slot_name(last), wc->status, wc->vendor_err);
 }
 
-static int on_send(struct verbs_ctx *ctx, const struct ibv_wc *wc)
+static __attribute__((noinline)) void send_bad(struct verbs_ctx *ctx,
+					       struct slot *slot,
+					       const struct ibv_wc *wc)
 {
-	struct verbs_conn *conn = conn_lookup(ctx, wc->qp_num);
-	uint32_t slot = wr_slot(wc->wr_id);
-	int events;
+	struct lane *lane = slot->lane;
 
-	if (!conn || conn->tag != wr_tag(wc->wr_id) ||
-	    slot - conn->tail >= conn->head - conn->tail)
-		return 0;
-	if (wc->status != IBV_WC_SUCCESS)
-		note_bad(conn, slot, wc);
-	conn->pins++;
-	events = retire(conn, slot);
-	progress_unpin(conn);
-	return events;
+	note_bad(lane, slot, wc);
+	retire(ctx, lane, slot);
 }
 
-static void deliver_message(struct verbs_conn *conn, uint32_t slot,
-			    uint32_t len)
+static __attribute__((noinline)) void send_over(struct verbs_ctx *ctx,
+						struct slot *slot)
 {
-	const uint8_t *buf = srq_buffer(conn->ctx, slot);
-	struct message_header header;
+	struct lane *lane = slot->lane;
 
-	if (len < sizeof(header)) {
-		progress_break(conn, "receiving", IBV_WC_LOC_LEN_ERR, len);
-		return;
-	}
-	memcpy(&header, buf, sizeof(header));
-	core_message(conn->ep, &header, buf + sizeof(header),
-		     len - sizeof(header));
+	if (lane->first != slot || lane->silent)
+		retire(ctx, lane, slot);
+	else /* nothing is looked at behind the callback */
+		retire_one(ctx, lane, 0);
 }
 
-static void hold(struct verbs_conn *conn, uint32_t slot,
-		 const struct held_note *arrival)
+static void receive_bad(struct lane *lane, const struct ibv_wc *wc)
 {
-	*srq_note(conn->ctx, slot) = *arrival;
-	if (conn->held_first == NO_INDEX)
-		conn->held_first = slot;
-	else
-		srq_note(conn->ctx, conn->held_last)->next = slot;
-	conn->held_last = slot;
+	if (lane && wc->status != IBV_WC_WR_FLUSH_ERR)
+		progress_break(lane->conn, "receiving",
+			       wc->status ? wc->status : IBV_WC_BAD_RESP_ERR,
+			       wc->status ? wc->vendor_err : 0);
 }
 
-/* An arrival that the core may see now. The slot is given back. */
-static void deliver(struct verbs_conn *conn, uint32_t slot,
-		    const struct held_note *arrival)
+/* Or the completion of a send that is stale. */
+static __attribute__((noinline)) void on_receive(struct verbs_ctx *ctx,
+						 const struct ibv_wc *wc)
 {
-	struct verbs_ctx *ctx = conn->ctx;
-
-	if (arrival->with_imm) {
-		srq_repost(ctx, slot);
-		if (!conn->broken)
-			core_notify(conn->ep, arrival->imm);
-		return;
-	}
-	if (!conn->broken)
-		deliver_message(conn, slot, arrival->len);
-	srq_repost(ctx, slot);
-}
-
-static int on_receive(struct verbs_ctx *ctx, const struct ibv_wc *wc)
-{
-	struct verbs_conn *conn = conn_lookup(ctx, wc->qp_num);
-	uint32_t slot = wr_slot(wc->wr_id);
-	struct held_note arrival = {.next = NO_INDEX};
-
-	/* the slot may be in a chunk that was added a moment ago */
-	(void)atomic_load_explicit(&ctx->nchunks, memory_order_acquire);
-	if (!conn || wc->status != IBV_WC_SUCCESS) {
-		srq_repost(ctx, slot);
-		if (conn && wc->status != IBV_WC_WR_FLUSH_ERR)
-			progress_break(conn, "receiving", wc->status,
-				       wc->vendor_err);
-		return 0;
-	}
-	arrival.with_imm = (wc->wc_flags & IBV_WC_WITH_IMM) != 0;
-	arrival.len = wc->byte_len;
-	if (arrival.with_imm)
-		arrival.imm = ntohl(wc->imm_data);
-	if (!conn->attached || conn->held_first != NO_INDEX) {
-		hold(conn, slot, &arrival);
-		return 0;
-	}
-	conn->pins++;
-	deliver(conn, slot, &arrival);
-	progress_unpin(conn);
-	return 1;
-}
-
-static int dispatch(struct verbs_ctx *ctx, const struct ibv_wc *wc)
-{
-	switch (wr_kind(wc->wr_id)) {
-	case WR_SEND:
-		return on_send(ctx, wc);
-	case WR_RECV:
-		return on_receive(ctx, wc);
-	case WR_NONE:
-		break;
-	}
-	return 0;
-}
-
-static int deliver_held(struct verbs_ctx *ctx)
-{
+	struct lane *lane = ctx->last_lane;
 	struct verbs_conn *conn;
-	int events = 0;
+	uint32_t imm;
 
-	/* one by one: a callback may close any of them */
-	while ((conn = ctx->held)) {
-		ctx->held = conn->next_held;
-		conn->pins++;
-		while (!conn->closed && conn->held_first != NO_INDEX) {
-			uint32_t slot = conn->held_first;
-			struct held_note arrival = *srq_note(ctx, slot);
-
-			conn->held_first = arrival.next;
-			deliver(conn, slot, &arrival);
-			events++;
-		}
-		progress_unpin(conn);
+	if (!wr_is_recv(wc->wr_id))
+		return;
+	if (!lane || lane->qpn != wc->qp_num)
+		ctx->last_lane = lane = lane_lookup(ctx, wc->qp_num);
+	srq_taken(ctx);
+	if (!lane || wc->status != IBV_WC_SUCCESS ||
+	    !(wc->wc_flags & IBV_WC_WITH_IMM)) {
+		receive_bad(lane, wc);
+		return;
 	}
-	return events;
+	conn = lane->conn;
+	imm = ntohl(wc->imm_data);
+	if (!conn->direct) {
+		arrive_hold(lane, imm);
+		return;
+	}
+	conn->pins++;
+	arrive(lane, imm);
+	progress_unpin(conn);
 }
 
 /* The queue itself has failed: nothing will ever complete again. */
-static void fail_all(struct verbs_ctx *ctx)
+static int fail_all(struct verbs_ctx *ctx)
 {
 	if (ctx->cq_broken)
-		return;
+		return 0;
 	ctx->cq_broken = true;
 	for (unsigned i = 0; i < BUCKETS; i++)
-		for (struct verbs_conn *conn = ctx->bucket[i]; conn;
-		     conn = conn->next_bucket)
-			progress_break(conn, "polling the queue",
+		for (struct lane *lane = ctx->bucket[i]; lane;
+		     lane = lane->next_bucket)
+			progress_break(lane->conn, "polling the queue",
 				       IBV_WC_FATAL_ERR, 0);
+	return 1;
 }
 
 int progress_poll(struct verbs_ctx *ctx)
@@ -354,49 +317,178 @@ int progress_poll(struct verbs_ctx *ctx)
 	int n;
 
 	if (ctx->wc_head == ctx->wc_tail)
-		ctx->wc_head = ctx->wc_tail = 0;
-	if (ctx->wc_tail + POLL_BATCH > ctx->wc_size) {
-		memmove(ctx->wc, ctx->wc + ctx->wc_head,
-			(ctx->wc_tail - ctx->wc_head) * sizeof(*ctx->wc));
-		ctx->wc_tail -= ctx->wc_head;
-		ctx->wc_head = 0;
+		ctx->wc_head = ctx->wc_tail = ctx->wc;
+	if (ctx->wc_tail + POLL_BATCH > ctx->wc_end) {
+		size_t kept = (size_t)(ctx->wc_tail - ctx->wc_head);
+
+		memmove(ctx->wc, ctx->wc_head, kept * sizeof(*ctx->wc));
+		ctx->wc_head = ctx->wc;
+		ctx->wc_tail = ctx->wc + kept;
 	}
-	n = ibv_poll_cq(ctx->cq, POLL_BATCH, ctx->wc + ctx->wc_tail);
-	if (n > 0)
-		ctx->wc_tail += (uint32_t)n;
+	n = ibv_poll_cq(ctx->cq, POLL_BATCH, ctx->wc_tail);
+	if (n > 0) {
+		ctx->wc_tail += n;
+		ctx->counters->completions += (unsigned)n;
+	}
 	return n;
+}
+
+/*
+ * Soft-RoCE's requester was seen to stop with requests queued and nothing to
+ * wake it; a request more does.
+ */
+static void kick(struct verbs_ctx *ctx)
+{
+	struct timespec t;
+	uint64_t now;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	now = (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+	if (ctx->empty_polls == KICK_POLLS)
+		ctx->empty_since_us = now;
+	if (now - ctx->empty_since_us < KICK_US)
+		return;
+	ctx->empty_since_us = now;
+	for (unsigned i = 0; i < BUCKETS; i++) {
+		for (struct lane *lane = ctx->bucket[i]; lane;
+		     lane = lane->next_bucket) {
+			if (lane_empty(lane) || lane->room < 0 || lane->kicked)
+				continue;
+			post_kick(lane);
+			ctx->counters->kicks++;
+			vbn_log(VBN_INFO,
+				"verbs: %s, peer rank %d: nothing completed "
+				"for %u ms with %u requests outstanding; kick "
+				"%llu",
+				ctx->job->name, lane->conn->rank,
+				KICK_US / 1000,
+				ctx->job->depth - 1 - (unsigned)lane->room,
+				(unsigned long long)ctx->counters->kicks);
+		}
+	}
+}
+
+/* What does not happen at each progress. */
+static int chores(struct verbs_ctx *ctx)
+{
+	int events = 0;
+
+	/* first: what comes up from now on is due again */
+	atomic_exchange(&ctx->due, false);
+	if (atomic_load_explicit(&ctx->alerted, memory_order_relaxed))
+		events_alerted(ctx);
+	if (atomic_load_explicit(&ctx->graveyard, memory_order_relaxed))
+		conn_bury(ctx);
+	if (ctx->held)
+		events += arrive_held(ctx);
+	if (ctx->failed)
+		events += report_failed(ctx);
+	if (ctx->owing)
+		message_pay(ctx);
+	if (ctx->chain_n)
+		post_chain(ctx);
+	return events;
+}
+
+static inline bool is_due(const struct verbs_ctx *ctx)
+{
+	return atomic_load_explicit(&ctx->due, memory_order_relaxed);
+}
+
+static int count_empty(struct verbs_ctx *ctx)
+{
+	if (ctx->empty_since != ctx->counters->completions) {
+		ctx->empty_since = ctx->counters->completions;
+		ctx->empty_polls = 0;
+	}
+	if (++ctx->empty_polls % KICK_POLLS == 0 && ctx->job->software)
+		kick(ctx);
+	return 0;
+}
+
+/*
+ * Inlined where most completions are met: a put's or get's that is the oldest
+ * of its lane. Nothing is looked at behind its callback.
+ */
+static inline __attribute__((always_inline)) void dispatch(
+	struct verbs_ctx *ctx, const struct ibv_wc *wc)
+{
+	struct slot *slot = wr_slot(ctx, wc->wr_id);
+	struct lane *lane = slot->lane;
+
+	if (unlikely(slot->wr_id != wc->wr_id)) {
+		on_receive(ctx, wc);
+	} else if (unlikely(wc->status != IBV_WC_SUCCESS)) {
+		send_bad(ctx, slot, wc);
+	} else if (unlikely(slot->kind > SLOT_GET || lane->first != slot)) {
+		send_over(ctx, slot);
+	} else {
+		lane->first = slot->next;
+		lane->room++;
+		core_done(give_back(slot, &ctx->free_slots));
+	}
+}
+
+static void dispatch_all(struct verbs_ctx *ctx)
+{
+	while (ctx->wc_head != ctx->wc_tail)
+		dispatch(ctx, ctx->wc_head++);
+}
+
+/* With all that may be due, and several batches. */
+static int progress_more(struct verbs_ctx *ctx)
+{
+	int events = chores(ctx), n = POLL_BATCH;
+
+	for (int i = 0; i < POLL_BATCHES && n == POLL_BATCH; i++) {
+		n = progress_poll(ctx);
+		if (n < 0)
+			fail_all(ctx);
+		events += (int)(ctx->wc_tail - ctx->wc_head);
+		dispatch_all(ctx);
+	}
+	if (is_due(ctx))
+		events += chores(ctx);
+	if (!events)
+		return count_empty(ctx);
+	ctx->empty_polls = 0;
+	return events;
+}
+
+/* @n were polled: not one. */
+static __attribute__((noinline)) int progress_some(struct verbs_ctx *ctx, int n)
+{
+	if (n <= 0)
+		return n ? fail_all(ctx) : count_empty(ctx);
+	ctx->counters->completions += (unsigned)n;
+	ctx->wc_head = ctx->wc;
+	ctx->wc_tail = ctx->wc + n;
+	dispatch_all(ctx);
+	return n == POLL_BATCH ? n + progress_more(ctx) : n;
+}
+
+/* Nothing is due, the ring is empty, and one alone is not entered into it. */
+int verbs_poll(void *pctx)
+{
+	struct verbs_ctx *ctx = pctx;
+	int n = ibv_poll_cq(ctx->cq, POLL_BATCH, ctx->wc);
+
+	if (unlikely(n != 1))
+		return progress_some(ctx, n);
+	ctx->counters->completions++;
+	dispatch(ctx, ctx->wc);
+	return 1;
 }
 
 int verbs_progress(void *pctx)
 {
 	struct verbs_ctx *ctx = pctx;
-	int n = POLL_BATCH, events = 0;
+	int events;
 
-	if (ctx->chain_n)
-		post_chain(ctx);
-	if (atomic_load_explicit(&ctx->graveyard, memory_order_relaxed))
-		conn_bury(ctx);
-	if (ctx->held)
-		events += deliver_held(ctx);
-	for (int i = 0; i < POLL_BATCHES && n == POLL_BATCH; i++) {
-		n = progress_poll(ctx);
-		if (n < 0)
-			fail_all(ctx);
-		while (ctx->wc_head != ctx->wc_tail) {
-			struct ibv_wc wc = ctx->wc[ctx->wc_head++];
-
-			events += dispatch(ctx, &wc);
-			if (ctx->failed)
-				events += report_failed(ctx);
-		}
-	}
-	if (ctx->failed)
-		events += report_failed(ctx);
-	if (ctx->repost_n)
-		srq_flush(ctx);
-	if (ctx->chain_n)
-		post_chain(ctx);
-	return events;
+	if (is_due(ctx))
+		return progress_more(ctx);
+	events = verbs_poll(ctx);
+	return is_due(ctx) ? events + progress_more(ctx) : events;
 }
 
 int verbs_fd(void *pctx)
@@ -428,8 +520,11 @@ int verbs_arm(void *pctx)
 
 	if (ctx->chain_n)
 		post_chain(ctx);
+	/* what is owed waits for completions, or for the peer */
+	if (ctx->owing)
+		message_pay(ctx);
 	if (ctx->wc_head != ctx->wc_tail || ctx->held || ctx->failed ||
-	    atomic_load(&ctx->graveyard))
+	    atomic_load(&ctx->graveyard) || atomic_load(&ctx->alerted))
 		return -EAGAIN;
 	if (ctx->notify_pending)
 		take_event(ctx);
@@ -442,5 +537,8 @@ int verbs_arm(void *pctx)
 		ctx->notify_pending = true;
 	}
 	/* what came before the request raises no event */
-	return progress_poll(ctx) ? -EAGAIN : 0;
+	if (!progress_poll(ctx))
+		return 0;
+	ctx_due(ctx);
+	return -EAGAIN;
 }

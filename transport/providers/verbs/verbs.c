@@ -24,6 +24,9 @@ static void fill_caps(const struct verbs_job *job, struct provider_caps *caps)
 	caps->max_piece = piece / PIECE_ALIGN * PIECE_ALIGN;
 	caps->max_message = MESSAGE_DATA;
 	caps->credits = CREDITS;
+	caps->inline_max = job->inline_max < INLINE_WANTED ? job->inline_max
+							   : INLINE_WANTED;
+	caps->credits_max = CREDITS_MAX;
 }
 
 /* Where the kernel copies pinned pages at fork, it is needless and costly. */
@@ -48,19 +51,30 @@ static int verbs_job_open(struct vbn_job *core, void **pjob,
 	struct verbs_job *job;
 	int err;
 
-	(void)core;
 	job = calloc(1, sizeof(*job));
 	if (!job)
 		return vbn_fail(-ENOMEM, "verbs: out of memory");
+	job->core = core;
+	pthread_mutex_init(&job->lock, NULL);
 	fork_safety();
 	err = device_open(job);
-	if (err) {
-		free(job);
-		return err;
-	}
+	if (err)
+		goto free_job;
+	err = qp_probe(job);
+	if (err)
+		goto close_device;
+	err = events_start(job);
+	if (err)
+		goto close_device;
 	fill_caps(job, caps);
 	*pjob = job;
 	return 0;
+close_device:
+	device_close(job);
+free_job:
+	pthread_mutex_destroy(&job->lock);
+	free(job);
+	return err;
 }
 
 static void verbs_job_close(void *pjob)
@@ -68,6 +82,7 @@ static void verbs_job_close(void *pjob)
 	struct verbs_job *job = pjob;
 
 	device_close(job);
+	pthread_mutex_destroy(&job->lock);
 	free(job);
 }
 
@@ -132,16 +147,20 @@ const struct provider provider_verbs = {
 	.ctx_open = verbs_ctx_open,
 	.ctx_close = verbs_ctx_close,
 	.progress = verbs_progress,
+	.poll = verbs_poll,
 	.fd = verbs_fd,
 	.arm = verbs_arm,
+	.reaches = verbs_reaches,
 	.conn_create = verbs_conn_create,
 	.conn_accept = verbs_conn_accept,
 	.conn_finish = verbs_conn_finish,
 	.conn_attach = verbs_conn_attach,
 	.conn_close = verbs_conn_close,
+	.window = verbs_window,
 	.put = verbs_put,
 	.get = verbs_get,
 	.atomic = verbs_atomic,
 	.flush = verbs_flush,
+	.quick = verbs_quick,
 	.message = verbs_message,
 };

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Asynchronous events, on the job's control thread. Destroying a queue pair
+ * waits until its events are acknowledged; so until then the queue pair, its
+ * connection and its context are there to be looked at, and an event is always
+ * acknowledged before the control thread does anything else. What an event
+ * breaks is not touched here: it is marked, and its context's thread woken,
+ * which breaks it at its next progress (events_alerted()).
+ */
+#include "internal.h"
+#include "control.h"
+#include "error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+/* ---- contexts ---- */
+
+void events_add(struct verbs_ctx *ctx, struct blob *address)
+{
+	struct verbs_job *job = ctx->job;
+
+	pthread_mutex_lock(&job->lock);
+	offer_pack_address(address, &job->port.address);
+	ctx->next_of_job = job->ctxs;
+	job->ctxs = ctx;
+	pthread_mutex_unlock(&job->lock);
+}
+
+void events_remove(struct verbs_ctx *ctx)
+{
+	struct verbs_job *job = ctx->job;
+	struct verbs_ctx **link = &job->ctxs;
+
+	pthread_mutex_lock(&job->lock);
+	while (*link && *link != ctx)
+		link = &(*link)->next_of_job;
+	if (*link)
+		*link = ctx->next_of_job;
+	pthread_mutex_unlock(&job->lock);
+}
+
+static void alert(struct verbs_ctx *ctx)
+{
+	atomic_store(&ctx->alerted, true);
+	ctx_due_any(ctx);
+	vbn_ctx_wake(ctx->core);
+}
+
+/* [ctx] All of a context's connections, or those that are marked. */
+static void break_marked(struct verbs_ctx *ctx, unsigned all)
+{
+	for (unsigned i = 0; i < BUCKETS; i++)
+		for (struct lane *lane = ctx->bucket[i]; lane;
+		     lane = lane->next_bucket) {
+			struct verbs_conn *conn = lane->conn;
+
+			if (all && !atomic_load(&conn->event))
+				atomic_store(&conn->event, (unsigned char)all);
+			if (atomic_load(&conn->event))
+				progress_break(conn, "device event",
+					       IBV_WC_FATAL_ERR, 0);
+		}
+}
+
+void events_alerted(struct verbs_ctx *ctx)
+{
+	unsigned all = 0;
+
+	/* first: what is marked from now on alerts again */
+	atomic_store(&ctx->alerted, false);
+	conn_adopt(ctx);
+	if (atomic_load(&ctx->job->fatal))
+		all = IBV_EVENT_DEVICE_FATAL + 1;
+	else if (atomic_load(&ctx->queue_event))
+		all = atomic_load(&ctx->queue_event);
+	if (all)
+		ctx->cq_broken = true; /* nobody waits for completions */
+	break_marked(ctx, all);
+}
+
+/* ---- what an event means ---- */
+
+static void on_queue_pair(struct ibv_qp *qp, enum ibv_event_type type)
+{
+	struct verbs_conn *conn = qp->qp_context;
+
+	if (!conn)
+		return; /* made to see what the device grants */
+	vbn_log(VBN_INFO, "verbs: %s: queue pair %u to rank %d: %s",
+		conn->ctx->job->name, qp->qp_num, conn->rank,
+		ibv_event_type_str(type));
+	atomic_store(&conn->event, (unsigned char)(type + 1));
+	alert(conn->ctx);
+}
+
+static void on_queue(struct verbs_ctx *ctx, enum ibv_event_type type)
+{
+	if (!ctx)
+		return;
+	vbn_log(VBN_ERR, "verbs: %s: %s: the context's connections fail",
+		ctx->job->name, ibv_event_type_str(type));
+	atomic_store(&ctx->queue_event, (unsigned char)(type + 1));
+	alert(ctx);
+}
+
+static void on_fatal(struct verbs_job *job)
+{
+	if (!atomic_exchange(&job->fatal, true))
+		vbn_log(VBN_ERR,
+			"verbs: %s has failed (device fatal event): all its "
+			"connections fail; see the kernel's log",
+			job->name);
+	pthread_mutex_lock(&job->lock);
+	for (struct verbs_ctx *ctx = job->ctxs; ctx; ctx = ctx->next_of_job)
+		alert(ctx);
+	pthread_mutex_unlock(&job->lock);
+}
+
+/* Connections that are made from now on use what the port has now. */
+static void on_change(struct verbs_job *job, enum ibv_event_type type)
+{
+	const struct port_address *a = &job->port.address;
+	char gid[GID_TEXT_LENGTH] = "none";
+	struct blob address;
+
+	if (!device_refresh(job))
+		return;
+	if (a->ngids)
+		gid_text(a->gids[0].raw, gid);
+	vbn_log(VBN_INFO,
+		"verbs: %s port %u: %s: LID %u, GID %u %s, partition 0x%04x "
+		"for new connections",
+		job->name, job->port_num, ibv_event_type_str(type), a->lid,
+		a->gids[0].index, gid, a->pkey);
+	offer_pack_address(&address, a);
+	pthread_mutex_lock(&job->lock);
+	for (struct verbs_ctx *ctx = job->ctxs; ctx; ctx = ctx->next_of_job)
+		core_readdress(ctx->core, PROVIDER_VERBS, &address);
+	pthread_mutex_unlock(&job->lock);
+}
+
+static void on_port(struct verbs_job *job, enum ibv_event_type type)
+{
+	bool down = type == IBV_EVENT_PORT_ERR;
+
+	if (atomic_exchange(&job->port_down, down) != down)
+		vbn_log(VBN_WARN, "verbs: %s port %u is %s", job->name,
+			job->port_num,
+			down ? "down: operations are sent again until their "
+			       "retries run out"
+			     : "up again");
+	if (!down)
+		on_change(job, type);
+}
+
+static void on_unknown(struct verbs_job *job, enum ibv_event_type type)
+{
+	uint64_t bit = 1ull << ((unsigned)type % 64);
+
+	if (job->events_told & bit)
+		return;
+	job->events_told |= bit;
+	vbn_log(VBN_INFO, "verbs: %s: event %d (%s) is ignored", job->name,
+		(int)type, ibv_event_type_str(type));
+}
+
+static void on_event(struct verbs_job *job, const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		on_queue_pair(event->element.qp, event->event_type);
+		break;
+	case IBV_EVENT_CQ_ERR:
+		on_queue(event->element.cq->cq_context, event->event_type);
+		break;
+	case IBV_EVENT_SRQ_ERR:
+		on_queue(event->element.srq->srq_context, event->event_type);
+		break;
+	case IBV_EVENT_DEVICE_FATAL:
+		on_fatal(job);
+		break;
+	case IBV_EVENT_PORT_ACTIVE:
+	case IBV_EVENT_PORT_ERR:
+		if (event->element.port_num == job->port_num)
+			on_port(job, event->event_type);
+		break;
+	case IBV_EVENT_GID_CHANGE:
+	case IBV_EVENT_LID_CHANGE:
+	case IBV_EVENT_PKEY_CHANGE:
+	case IBV_EVENT_SM_CHANGE:
+	case IBV_EVENT_CLIENT_REREGISTER:
+		if (event->element.port_num == job->port_num)
+			on_change(job, event->event_type);
+		break;
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		vbn_log(VBN_DEBUG, "verbs: %s: receives ran low %u times",
+			job->name, ++job->srq_limits);
+		break;
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		break; /* the ordinary life of a queue pair */
+	default:
+		on_unknown(job, event->event_type);
+	}
+}
+
+void events_take(struct verbs_job *job)
+{
+	struct ibv_async_event event;
+
+	while (!ibv_get_async_event(job->device, &event)) {
+		on_event(job, &event);
+		ibv_ack_async_event(&event);
+	}
+}
+
+/* ---- watching ---- */
+
+struct start {
+	struct verbs_job *job;
+	int err;
+};
+
+static void on_readable(void *arg, int fd)
+{
+	(void)fd;
+	events_take(arg);
+}
+
+static void start_watch(void *arg)
+{
+	struct start *start = arg;
+
+	start->err = control_watch(vbn_job_control(start->job->core),
+				   start->job->device->async_fd, on_readable,
+				   start->job);
+}
+
+int events_start(struct verbs_job *job)
+{
+	struct start start = {.job = job};
+	int fd = job->device->async_fd, err;
+	int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK))
+		return vbn_fail(-errno, "verbs: %s: asynchronous events: %s",
+				job->name, strerror(errno));
+	err = control_run_wait(vbn_job_control(job->core), start_watch, &start);
+	return err ? err : start.err;
+}
