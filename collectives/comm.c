@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct list_count {
 	struct list_count *next;
@@ -43,6 +44,8 @@ static void shared_free(struct shared *shared)
 		shared->lists = list->next;
 		free(list);
 	}
+	if (shared->kick_fd >= 0)
+		close(shared->kick_fd);
 	free(shared);
 }
 
@@ -50,7 +53,10 @@ static void context_closing(struct vbn_ctx_hook *hook)
 {
 	struct shared *shared = hook->arg;
 
+	thread_end(shared);
+	pthread_mutex_lock(&all_lock);
 	shared->ctx = NULL;
+	pthread_mutex_unlock(&all_lock);
 	for (struct vbn_comm *c = shared->comms; c; c = c->next)
 		comm_fail(c, -ENOTCONN,
 			  "the communicator's context was closed");
@@ -58,7 +64,7 @@ static void context_closing(struct vbn_ctx_hook *hook)
 		shared_free(shared);
 }
 
-static struct shared *shared_get(struct vbn_ctx *ctx)
+struct shared *shared_find(const struct vbn_ctx *ctx)
 {
 	struct shared *shared;
 
@@ -67,12 +73,20 @@ static struct shared *shared_get(struct vbn_ctx *ctx)
 		if (shared->ctx == ctx)
 			break;
 	pthread_mutex_unlock(&all_lock);
+	return shared;
+}
+
+struct shared *shared_get(struct vbn_ctx *ctx)
+{
+	struct shared *shared = shared_find(ctx);
+
 	if (shared)
 		return shared;
 	shared = calloc(1, sizeof(*shared));
 	if (!shared)
 		return NULL;
 	shared->ctx = ctx;
+	shared->kick_fd = -1;
 	shared->early_tail = &shared->early;
 	if (wire_install(shared)) {
 		free(shared);
@@ -189,6 +203,8 @@ static int take_options(struct vbn_comm *comm, const int **indexes,
 		memcpy(&opts, given, size < sizeof(opts) ? size : sizeof(opts));
 	}
 	*indexes = opts.indexes;
+	if (comm->settings.landing)
+		opts.landing_bytes = comm->settings.landing;
 	comm->slot_bytes =
 		opts.landing_bytes ? opts.landing_bytes : COMM_LANDING;
 	comm->slots = opts.slots ? opts.slots : 4;
@@ -196,9 +212,11 @@ static int take_options(struct vbn_comm *comm, const int **indexes,
 		return vbn_fail(-EINVAL, "%u landing slots: 1 to %d",
 				comm->slots, COMM_SLOTS_MOST);
 	if (comm->slot_bytes < 64 || comm->slot_bytes > (size_t)1 << 30)
-		return vbn_fail(-EINVAL,
-				"landing slots of %zu bytes: 64 bytes to 1 GiB",
-				comm->slot_bytes);
+		return vbn_fail(
+			-EINVAL,
+			"landing slots of %zu bytes%s: 64 bytes to 1 GiB",
+			comm->slot_bytes,
+			comm->settings.landing ? " (VBN_COLL_LANDING)" : "");
 	return 0;
 }
 
@@ -210,7 +228,6 @@ static int take_tag(struct vbn_comm *comm)
 		unsigned tag = (shared->next_tag + i) % COMM_TAGS;
 
 		if (!shared->by_tag[tag]) {
-			shared->by_tag[tag] = comm;
 			shared->next_tag = tag + 1;
 			comm->tag = tag;
 			return 0;
@@ -223,10 +240,14 @@ static int take_tag(struct vbn_comm *comm)
 
 static void comm_delete(struct vbn_comm *comm)
 {
+	settings_release(&comm->settings);
+	free(comm->topology);
+	free(comm->contributions);
 	free(comm->ranks);
 	free(comm->indexes);
 	free(comm->member_of);
 	free(comm->by_member);
+	free(comm->after);
 	free(comm);
 }
 
@@ -245,17 +266,37 @@ static struct vbn_comm *comm_new(struct vbn_ctx *ctx, int n)
 	comm->indexes = calloc(members, sizeof(int));
 	comm->member_of = calloc((size_t)vbn_job_size(comm->job), sizeof(int));
 	comm->by_member = calloc(members, sizeof(struct peer *));
+	comm->after = calloc(members, sizeof(struct peer *));
+	comm->contributions = calloc(members, sizeof(void *));
 	for (int i = COMM_OPS - 1; i >= 0; i--) {
 		comm->ops[i].comm = comm;
 		comm->ops[i].next = comm->free_ops;
 		comm->free_ops = &comm->ops[i];
 	}
 	if (!comm->ranks || !comm->indexes || !comm->member_of ||
-	    !comm->by_member) {
+	    !comm->by_member || !comm->after || !comm->contributions) {
 		comm_delete(comm);
 		return NULL;
 	}
 	return comm;
+}
+
+/* Makes it one of its context's. */
+static int enlist(struct vbn_comm *comm)
+{
+	struct thread *taken = coll_take(comm->shared);
+	int err = take_tag(comm);
+
+	if (!err)
+		err = make_uid(comm);
+	if (!err) {
+		comm->shared->by_tag[comm->tag] = comm;
+		comm->next = comm->shared->comms;
+		comm->shared->comms = comm;
+		wire_adopt_early(comm);
+	}
+	coll_give(taken);
+	return err;
 }
 
 int vbn_comm_create(struct vbn_comm **out, struct vbn_ctx *ctx,
@@ -276,10 +317,13 @@ int vbn_comm_create(struct vbn_comm **out, struct vbn_ctx *ctx,
 	comm = comm_new(ctx, n);
 	if (!comm)
 		return vbn_fail(-ENOMEM, "no memory for a communicator");
-	err = take_options(comm, &indexes, opts);
-	if (err)
-		goto delete;
-	err = fill_members(comm, ranks, indexes);
+	err = settings_read(&comm->settings);
+	if (!err)
+		err = take_options(comm, &indexes, opts);
+	if (!err)
+		err = fill_members(comm, ranks, indexes);
+	if (!err)
+		err = topology_make(comm, vbn_job_timeout_ms(comm->job));
 	if (err)
 		goto delete;
 	comm->shared = shared_get(ctx);
@@ -287,20 +331,12 @@ int vbn_comm_create(struct vbn_comm **out, struct vbn_ctx *ctx,
 		err = vbn_fail(-ENOMEM, "no memory for a communicator");
 		goto delete;
 	}
-	err = take_tag(comm);
+	err = enlist(comm);
 	if (err)
 		goto delete;
-	err = make_uid(comm);
-	if (err)
-		goto untag;
-	comm->next = comm->shared->comms;
-	comm->shared->comms = comm;
-	wire_adopt_early(comm);
 	*out = comm;
 	return 0;
 
-untag:
-	comm->shared->by_tag[comm->tag] = NULL;
 	delete : comm_delete(comm);
 	return err;
 }
@@ -325,6 +361,7 @@ struct peer *comm_peer(struct vbn_comm *comm, int member)
 	peer->next = comm->peers;
 	comm->peers = peer;
 	comm->by_member[member] = peer;
+	comm->after[(member - comm->rank + comm->n) % comm->n] = peer;
 	return peer;
 }
 
@@ -337,12 +374,13 @@ void comm_release(struct vbn_comm *comm)
 	while (*link != comm)
 		link = &(*link)->next;
 	*link = comm->next;
+	coll_release(&comm->blocking);
 	while (comm->peers) {
 		struct peer *peer = comm->peers;
 
 		comm->peers = peer->next;
 		/* A broken one's peers may still be writing: not reused. */
-		if (peer->memory && !comm->error)
+		if (peer->memory && !comm->error && !comm->fault)
 			vbn_pool_free(shared->pool, peer->memory);
 		/*
 		 * Its endpoint stays open with the context: closed, it would
@@ -356,8 +394,11 @@ void comm_release(struct vbn_comm *comm)
 
 void vbn_comm_free(struct vbn_comm *comm)
 {
+	struct thread *taken;
+
 	if (!comm)
 		return;
+	taken = coll_take(comm->shared);
 	if (comm->first)
 		comm_fail(comm, -ECANCELED,
 			  "rank %d freed the communicator in mid call",
@@ -368,6 +409,7 @@ void vbn_comm_free(struct vbn_comm *comm)
 		comm->orphan = true; /* the last operation releases it */
 	else
 		comm_release(comm);
+	coll_give(taken);
 }
 
 int vbn_comm_rank(const struct vbn_comm *comm)

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The engine: runs plans over endpoints. It is the executor's backend: a put
- * is a vbn_put_notify() into a landing slot or the peer's output, a wait is a
- * count of notifies, a reduce reads the landing slot.
- *
- * It runs in whatever progresses: start, test, wait, and the handlers of
+ * The engine: runs the calls of communicators, one after another each. It
+ * runs in whatever progresses: start, test, wait, and the handlers of
  * arrivals and completions; none of it blocks. What the transport refuses
  * with -EAGAIN is tried again by the next run.
  */
@@ -30,16 +27,21 @@ static void op_done(struct vbn_op *done)
 {
 	struct coll_op *op = done->arg;
 	struct vbn_comm *comm = op->comm;
+	struct exec_entry *entry = op->entry;
 	bool data = op->reads_input;
 
 	engine_return_op(op);
+	if (entry && !comm->error)
+		exec_done(&comm->exec, entry);
 	/* A dying peer may refuse before it is known to have died. */
 	if (done->status && data)
 		comm_lose(comm, op->peer, done->status);
-	if (!comm->orphan)
-		engine_pump(comm);
-	else if (comm->ops_busy == 0)
+	if (!comm->orphan) {
+		if (!quick_waits(comm))
+			engine_pump(comm);
+	} else if (comm->ops_busy == 0) {
 		comm_release(comm);
+	}
 }
 
 struct coll_op *engine_take_op(struct peer *peer, bool reads_input)
@@ -56,199 +58,14 @@ struct coll_op *engine_take_op(struct peer *peer, bool reads_input)
 	op->op.arg = op;
 	op->peer = peer;
 	op->reads_input = reads_input;
+	op->entry = NULL;
 	return op;
 }
 
-/* ---- the executor's backend ---- */
-
-static struct vbn_comm *comm_of(struct exec *exec)
+bool engine_lingers(const struct peer *peer)
 {
-	return (struct vbn_comm *)exec;
+	return vbn_ep_provider(peer->ep)[0] == 'u';
 }
-
-static struct peer *peer_of(struct exec_peer *peer)
-{
-	return (struct peer *)peer;
-}
-
-static struct exec_peer *engine_peer(struct exec *exec, int member)
-{
-	struct peer *peer = comm_peer(comm_of(exec), member);
-
-	return peer ? &peer->exec : NULL;
-}
-
-static bool engine_via_landing(struct exec *exec, struct exec_peer *peer)
-{
-	(void)peer;
-	return !comm_of(exec)->first->direct;
-}
-
-static void engine_enter(struct exec *exec, struct exec_entry *entry)
-{
-	(void)exec;
-	(void)entry;
-}
-
-static int engine_open(struct exec *exec, struct exec_entry *entry)
-{
-	const struct vbn_coll *coll = comm_of(exec)->first;
-	struct peer *peer = peer_of(entry->peer);
-	int err = wire_open(peer, entry->step.len > 0);
-
-	if (!err && entry->step.dst == PLAN_OUTPUT && coll->large)
-		err = wire_expose(peer, coll);
-	return err;
-}
-
-static const char *source(const struct vbn_coll *coll, uint8_t space,
-			  uint64_t off)
-{
-	return (space == PLAN_INPUT ? coll->in : coll->out) +
-	       off * coll->element;
-}
-
-/* Where a put goes; -EAGAIN if the peer is not ready for it. */
-static int find_target(struct peer *peer, const struct vbn_coll *coll,
-		       const struct plan_step *step,
-		       const struct vbn_rkey **rkey, uint64_t *off)
-{
-	size_t bytes = step->len * coll->element;
-
-	if (!peer->opened)
-		return -EAGAIN;
-	if (bytes == 0) {
-		*rkey = NULL;
-		*off = 0;
-		return 0;
-	}
-	if (step->dst == PLAN_OUTPUT && coll->large) {
-		if (!peer->exposed || peer->exposed_seq != coll->seq)
-			return -EAGAIN;
-		if (peer->writable) {
-			*rkey = &peer->output;
-			*off = step->dst_off * coll->element;
-			return 0;
-		}
-	}
-	if (!peer->has_landing || peer->landed == peer->credits)
-		return -EAGAIN;
-	if (bytes > peer->slot_bytes)
-		return vbn_fail(
-			-EPROTO,
-			"rank %d has landing slots of %llu bytes, a message needs %zu: give all members the same landing_bytes",
-			peer->comm->ranks[peer->member],
-			(unsigned long long)peer->slot_bytes, bytes);
-	*rkey = &peer->landing;
-	*off = peer->landed % peer->slots * peer->slot_bytes;
-	return 0;
-}
-
-static int engine_put(struct exec *exec, struct exec_entry *entry)
-{
-	struct vbn_comm *comm = comm_of(exec);
-	const struct vbn_coll *coll = comm->first;
-	const struct plan_step *step = &entry->step;
-	struct peer *peer = peer_of(entry->peer);
-	size_t bytes = step->len * coll->element;
-	const struct vbn_rkey *rkey = NULL;
-	struct coll_op *op;
-	uint64_t off = 0;
-	int err = find_target(peer, coll, step, &rkey, &off);
-
-	if (!err)
-		err = wire_open(peer, false);
-	if (err)
-		return err;
-	op = engine_take_op(peer, bytes > 0);
-	if (!op)
-		return -EAGAIN; /* one that completes pumps again */
-	err = vbn_put_notify(
-		peer->ep, &op->op,
-		bytes ? source(coll, step->src, step->src_off) : NULL, bytes,
-		rkey, off, VBN_CHANNEL_COLL, wire_data_value(peer, coll), 0);
-	if (err) {
-		engine_return_op(op);
-		if (err == -EAGAIN)
-			comm->stalled = true;
-		return err;
-	}
-	if (rkey == &peer->landing)
-		peer->landed++;
-	return 0;
-}
-
-static const char *landing_of(const struct vbn_comm *comm,
-			      const struct peer *peer, uint64_t landing)
-{
-	return peer->memory + landing % comm->slots * comm->slot_bytes;
-}
-
-static void empty_slot(struct peer *peer, uint64_t landing)
-{
-	exec_slot_free(&peer->emptied, landing);
-	wire_return_slots(peer);
-}
-
-static int engine_copy(struct exec *exec, struct exec_entry *entry)
-{
-	struct vbn_comm *comm = comm_of(exec);
-	const struct vbn_coll *coll = comm->first;
-	const struct plan_step *step = &entry->step;
-	struct peer *peer = entry->peer ? peer_of(entry->peer) : NULL;
-	const char *from = peer ? landing_of(comm, peer, entry->landing)
-				: source(coll, step->src, step->src_off);
-	char *to = coll->out + step->dst_off * coll->element;
-
-	if (from != to)
-		memcpy(to, from, step->len * coll->element);
-	if (peer)
-		empty_slot(peer, entry->landing);
-	return 0;
-}
-
-static int engine_wait(struct exec *exec, struct exec_entry *entry)
-{
-	const struct vbn_coll *coll = comm_of(exec)->first;
-	const struct plan_step *step = &entry->step;
-	struct peer *peer = peer_of(entry->peer);
-
-	if (entry->index >= wire_arrived(peer)) {
-		if (!peer->nearly)
-			return -EAGAIN;
-		/* It is in a later call and owes us a put of this one. */
-		wire_disagree(comm_of(exec), peer, coll->seq);
-		return -EPROTO;
-	}
-	if (step->dst == PLAN_OUTPUT && step->len > 0 && !coll->direct)
-		return engine_copy(exec, entry);
-	return 0;
-}
-
-static int engine_reduce(struct exec *exec, struct exec_entry *entry)
-{
-	struct vbn_comm *comm = comm_of(exec);
-	const struct vbn_coll *coll = comm->first;
-	const struct plan_step *step = &entry->step;
-	struct peer *peer = peer_of(entry->peer);
-
-	coll->kernel->run(coll->out + step->dst_off * coll->element,
-			  landing_of(comm, peer, entry->landing),
-			  source(coll, step->acc, step->acc_off), step->len);
-	empty_slot(peer, entry->landing);
-	return 0;
-}
-
-static const struct exec_backend backend = {
-	.peer = engine_peer,
-	.via_landing = engine_via_landing,
-	.enter = engine_enter,
-	.open = engine_open,
-	.put = engine_put,
-	.wait = engine_wait,
-	.reduce = engine_reduce,
-	.copy = engine_copy,
-};
 
 /* ---- calls ---- */
 
@@ -259,39 +76,100 @@ static void fail_call(struct vbn_comm *comm, int err)
 	if (comm->error)
 		return;
 	snprintf(why, sizeof(why), "%s", vbn_error());
-	if (err == -ECONNRESET) { /* the news of a death may be on its way */
+	/* The news of a death may be on its way. */
+	if (err == -ECONNRESET || err == -ECONNREFUSED) {
 		comm_lose(comm, NULL, err);
 		if (!comm_is_lost(comm)) {
 			comm->stalled = true; /* tried again meanwhile */
 			return;
 		}
+		comm_check_dead(comm); /* says who it is */
+		if (comm->error)
+			return;
 	}
 	call_describe(&comm->first->call, what, sizeof(what));
 	comm_fail(comm, err, "%s: %s", what, why[0] ? why : strerror(-err));
 }
 
+/* Peers map the input: what they cannot map is copied to where they can. */
+static int share_input(struct vbn_comm *comm, struct vbn_coll *coll)
+{
+	const void *in = coll->in;
+	struct vbn_pool *pool;
+
+	if (vbn_mem_is_shared(comm->job, in, coll->in_bytes))
+		return vbn_rkey_of(comm->job, in, coll->in_bytes, &coll->input);
+	if (!coll->staged) {
+		pool = wire_pool(comm);
+		if (pool)
+			coll->staged = vbn_pool_alloc(pool, coll->in_bytes, 64);
+		if (!coll->staged)
+			return -ENOMEM;
+	}
+	memcpy(coll->staged, in, coll->in_bytes);
+	return vbn_rkey_of(comm->job, coll->staged, coll->in_bytes,
+			   &coll->input);
+}
+
+/* The keys that peers need of our buffers in this start. */
+static int find_keys(struct vbn_comm *comm, struct vbn_coll *coll)
+{
+	coll->direct = coll->large && coll->out_bytes > 0 &&
+		       vbn_rkey_of(comm->job, coll->out, coll->out_bytes,
+				   &coll->output) == 0;
+	if (!coll->direct)
+		coll->output = (struct vbn_rkey){0};
+	if (!coll->algo->mapped || coll->in_bytes == 0)
+		return 0;
+	return share_input(comm, coll);
+}
+
 static int begin(struct vbn_comm *comm, struct vbn_coll *coll)
 {
-	size_t bytes = coll->call.count * coll->element;
+	int err;
 
 	comm->next_seq = coll->seq;
-	coll->state = COLL_RUNNING;
-	coll->direct = coll->large && vbn_rkey_of(comm->job, coll->out, bytes,
-						  &coll->output) == 0;
+	err = find_keys(comm, coll);
+	if (err)
+		return err;
 	if (!wire_check_early(coll))
 		return comm->error;
-	return exec_begin(&comm->exec, &backend, &coll->shape, coll->window);
+	coll->state = COLL_RUNNING;
+	comm->quick = coll->quick && quick_begin(comm, coll);
+	if (comm->quick)
+		return 0;
+	return exec_begin(&comm->exec, &step_backend, &coll->shape,
+			  coll->window);
+}
+
+static void return_slots(struct vbn_comm *comm)
+{
+	comm->owes_slots = false;
+	for (struct peer *peer = comm->peers; peer; peer = peer->next)
+		wire_return_slots(peer);
+}
+
+static void answer(struct vbn_comm *comm)
+{
+	for (struct peer *peer = comm->peers; peer && comm->askers > 0;
+	     peer = peer->next)
+		wire_answer(peer);
 }
 
 static void finish(struct vbn_comm *comm, struct vbn_coll *coll)
 {
+	comm->history[coll->seq % COMM_HISTORY] = coll->call;
 	comm->first = coll->next;
 	if (!comm->first)
 		comm->last = &comm->first;
 	comm->next_seq = coll->seq + 1;
 	coll->state = COLL_DONE;
 	coll->status = 0;
+	if (comm->settings.trace)
+		trace_call(coll);
 	comm_check_fault(comm);
+	if (!comm->error && comm->askers > 0)
+		answer(comm);
 }
 
 static void run_calls(struct vbn_comm *comm)
@@ -301,7 +179,8 @@ static void run_calls(struct vbn_comm *comm)
 		int err = coll->state == COLL_RUNNING ? 0 : begin(comm, coll);
 
 		if (!err)
-			err = exec_run(&comm->exec);
+			err = comm->quick ? quick_run(comm)
+					  : exec_run(&comm->exec);
 		if (err == -EAGAIN || comm->error)
 			return;
 		if (err) {
@@ -309,7 +188,7 @@ static void run_calls(struct vbn_comm *comm)
 			return;
 		}
 		if (comm->reads_busy > 0)
-			return; /* its last puts still read the input */
+			return; /* its last puts have not left */
 		finish(comm, coll);
 	}
 }
@@ -318,23 +197,52 @@ void engine_pump(struct vbn_comm *comm)
 {
 	if (comm->pumping)
 		return;
+	comm_check_abort(comm);
 	comm->pumping = true;
 	comm->stalled = false;
 	if (comm->fault)
 		comm_pass_on(comm);
 	if (!comm->error) {
-		for (struct peer *peer = comm->peers; peer; peer = peer->next)
-			wire_return_slots(peer);
+		if (comm->owes_slots)
+			return_slots(comm);
+		if (comm->askers > 0)
+			answer(comm);
 		run_calls(comm);
 	}
 	comm->pumping = false;
 }
 
+static bool owes(const struct vbn_comm *comm)
+{
+	for (struct peer *peer = comm->fault ? comm->peers : NULL; peer;
+	     peer = peer->next)
+		if (peer->owes_abort)
+			return true;
+	return false;
+}
+
+static bool is_busy(const struct vbn_comm *comm)
+{
+	bool aborts = atomic_load_explicit(&comm->abort_asked,
+					   memory_order_relaxed) &&
+		      !comm->error;
+
+	return comm->first || comm->stalled || aborts || owes(comm);
+}
+
 void engine_pump_all(struct shared *shared)
 {
 	for (struct vbn_comm *comm = shared->comms; comm; comm = comm->next)
-		if (comm->first || comm->stalled)
+		if (is_busy(comm))
 			engine_pump(comm);
+}
+
+bool engine_busy(const struct shared *shared)
+{
+	for (struct vbn_comm *comm = shared->comms; comm; comm = comm->next)
+		if (is_busy(comm))
+			return true;
+	return false;
 }
 
 bool engine_stalled(const struct shared *shared)
@@ -354,18 +262,11 @@ void engine_enqueue(struct vbn_coll *coll)
 	coll->status = -EINPROGRESS;
 	coll->published = false;
 	coll->next = NULL;
-	comm->history[coll->seq % COMM_HISTORY] = coll->call;
+	if (comm->settings.trace)
+		coll->started_ns = coll_now_ns();
 	*comm->last = coll;
 	comm->last = &coll->next;
 	engine_pump(comm);
-}
-
-static bool owes(const struct vbn_comm *comm)
-{
-	for (struct peer *peer = comm->peers; peer; peer = peer->next)
-		if (peer->owes_abort)
-			return true;
-	return false;
 }
 
 void engine_settle(struct vbn_comm *comm, int timeout_ms)

@@ -65,6 +65,22 @@ uint64_t exec_slot_free(struct exec_slots *slots, uint64_t number)
 	return slots->freed;
 }
 
+bool exec_oldest_claim(const struct exec_peer *peer, uint64_t *landing)
+{
+	if (peer->claim_first == peer->claim_end)
+		return false;
+	*landing = peer->claims[peer->claim_first % EXEC_WINDOW];
+	return true;
+}
+
+bool exec_claim(struct exec_peer *peer, uint64_t *landing)
+{
+	if (!exec_oldest_claim(peer, landing))
+		return false;
+	peer->claim_first++;
+	return true;
+}
+
 /* Give a step its numbers at its peer. */
 static int number_step(struct exec *exec, struct exec_entry *entry)
 {
@@ -73,14 +89,14 @@ static int number_step(struct exec *exec, struct exec_entry *entry)
 
 	entry->started = false;
 	entry->peer = NULL;
-	if (step->kind == PLAN_NONE ||
+	if (step->kind == PLAN_NONE || step->kind == PLAN_REDUCE_ALL ||
 	    (step->kind == PLAN_COPY && step->src != PLAN_LANDING))
 		return 0;
 	peer = exec->backend->peer(exec, step->peer);
 	if (!peer)
 		return -ENOMEM;
 	entry->peer = peer;
-	if (step->kind == PLAN_OPEN)
+	if (step->kind == PLAN_OPEN || step->kind == PLAN_COPY_PEER)
 		return 0;
 	if (step->kind == PLAN_PUT) {
 		entry->index = peer->puts++;
@@ -97,11 +113,8 @@ static int number_step(struct exec *exec, struct exec_entry *entry)
 		} else if (exec->backend->via_landing(exec, peer)) {
 			entry->landing = peer->landings++;
 		}
-	} else {
-		if (peer->claim_first == peer->claim_end)
-			return -EPROTO;
-		entry->landing =
-			peer->claims[peer->claim_first++ % EXEC_WINDOW];
+	} else if (!exec_claim(peer, &entry->landing)) {
+		return -EPROTO;
 	}
 	return 0;
 }
@@ -121,51 +134,65 @@ static int fill_window(struct exec *exec)
 			if (entry->step.dep[i] != PLAN_NO_STEP &&
 			    entry->step.dep[i] >= exec->next)
 				return -EPROTO;
+		if (entry->step.after > exec->next)
+			return -EPROTO;
 		err = number_step(exec, entry);
 		if (err)
 			return err;
 		exec->pending |= bit_of(exec->next);
 		exec->next++;
-		if (entry->step.kind == PLAN_NONE)
-			set_done(exec, exec->next - 1);
-		else
+		if (entry->step.kind != PLAN_NONE)
 			exec->backend->enter(exec, entry);
 	}
 	return 0;
 }
 
-static int try_step(struct exec *exec, struct exec_entry *entry)
+static int post(struct exec *exec, struct exec_entry *entry)
+{
+	int err;
+
+	if (entry->index != entry->peer->posted)
+		return -EAGAIN;
+	err = exec->backend->put(exec, entry);
+	if (!err || err == -EINPROGRESS)
+		entry->peer->posted++;
+	return err;
+}
+
+static int do_step(struct exec *exec, struct exec_entry *entry)
 {
 	const struct exec_backend *backend = exec->backend;
-	int err = -EPROTO;
 
-	if (entry->started || !is_done(exec, entry->step.dep[0]) ||
-	    !is_done(exec, entry->step.dep[1]))
-		return -EAGAIN;
 	switch ((enum plan_kind)entry->step.kind) {
 	case PLAN_OPEN:
-		err = backend->open(exec, entry);
-		break;
+		return backend->open(exec, entry);
 	case PLAN_PUT:
-		if (entry->index != entry->peer->posted)
-			return -EAGAIN;
-		err = backend->put(exec, entry);
-		if (!err)
-			entry->peer->posted++;
-		break;
+		return post(exec, entry);
 	case PLAN_WAIT:
-		err = backend->wait(exec, entry);
-		break;
+		return backend->wait(exec, entry);
 	case PLAN_REDUCE:
-		err = backend->reduce(exec, entry);
-		break;
+		return backend->reduce(exec, entry);
+	case PLAN_REDUCE_ALL:
+		return backend->reduce_all(exec, entry);
 	case PLAN_COPY:
-		err = backend->copy(exec, entry);
-		break;
+		return backend->copy(exec, entry);
+	case PLAN_COPY_PEER:
+		return backend->copy_peer(exec, entry);
 	case PLAN_NONE:
-	case PLAN_REDUCE_PEER:
-		break;
+		return 0;
 	}
+	return -EPROTO;
+}
+
+static int try_step(struct exec *exec, struct exec_entry *entry)
+{
+	int err;
+
+	if (entry->started || exec->base < entry->step.after ||
+	    !is_done(exec, entry->step.dep[0]) ||
+	    !is_done(exec, entry->step.dep[1]))
+		return -EAGAIN;
+	err = do_step(exec, entry);
 	if (err == -EINPROGRESS) {
 		entry->started = true;
 		return -EAGAIN;

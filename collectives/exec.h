@@ -47,15 +47,15 @@ struct exec_entry {
 	struct exec_peer *peer;
 	uint64_t index;	  /* put, wait: number at its peer, from 0 */
 	uint64_t landing; /* wait, reduce, copy: number of its landing */
-	bool started;	  /* reduce, copy: exec_done() will come */
+	bool started;	  /* exec_done() will come */
 };
 
 struct exec;
 
 /*
  * Slots return 0 done, -EAGAIN not now (exec_run() tries again), or an error
- * that ends the run. reduce and copy may return -EINPROGRESS: the backend
- * calls exec_done() later.
+ * that ends the run. All but open and wait may return -EINPROGRESS: taken, the
+ * backend calls exec_done() later.
  */
 struct exec_backend {
 	/* The peer's state; NULL: -ENOMEM. */
@@ -71,7 +71,10 @@ struct exec_backend {
 	int (*put)(struct exec *exec, struct exec_entry *entry);
 	int (*wait)(struct exec *exec, struct exec_entry *entry);
 	int (*reduce)(struct exec *exec, struct exec_entry *entry);
+	/* Takes one landing of each peer with exec_claim(), if of LANDING. */
+	int (*reduce_all)(struct exec *exec, struct exec_entry *entry);
 	int (*copy)(struct exec *exec, struct exec_entry *entry);
+	int (*copy_peer)(struct exec *exec, struct exec_entry *entry);
 };
 
 struct exec {
@@ -95,7 +98,12 @@ int exec_begin(struct exec *exec, const struct exec_backend *backend,
  */
 int exec_run(struct exec *exec);
 
-/* A started reduce or copy is done. */
+/* The oldest landing of @peer that is not claimed; false: there is none. */
+bool exec_oldest_claim(const struct exec_peer *peer, uint64_t *landing);
+/* The same, and claim it. */
+bool exec_claim(struct exec_peer *peer, uint64_t *landing);
+
+/* A started step is done. */
 void exec_done(struct exec *exec, struct exec_entry *entry);
 
 /* The oldest step that is not done, or NULL. */

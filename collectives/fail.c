@@ -15,41 +15,72 @@
 /* A call that goes on this long after a put was lost fails. */
 #define LOST_GRACE_MS 500
 
-uint64_t coll_now_ms(void)
+uint64_t coll_now_ns(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+uint64_t coll_now_ms(void)
+{
+	return coll_now_ns() / 1000000;
+}
+
+static void add(char *text, size_t room, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void add(char *text, size_t room, const char *fmt, ...)
+{
+	size_t at = strlen(text);
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(text + at, room - at, fmt, args);
+	va_end(args);
 }
 
 void call_describe(const struct call *call, char *text, size_t room)
 {
-	int at = 0;
+	enum plan_operation operation = call->operation;
 
-	switch (call->kind) {
-	case CALL_ALLREDUCE:
-		at = snprintf(text, room, "allreduce of %llu %s, %s, %s",
-			      (unsigned long long)call->count,
-			      reduce_type_name(call->type),
-			      reduce_name(call->reduction),
-			      plan_name(call->algorithm));
-		break;
-	case CALL_BROADCAST:
-		at = snprintf(text, room, "broadcast of %llu %s from member %d",
-			      (unsigned long long)call->count,
-			      reduce_type_name(call->type), call->root);
-		break;
-	case CALL_BARRIER:
-		at = snprintf(text, room, "barrier");
-		break;
-	}
-	if (call->chunk && at > 0 && (size_t)at < room)
-		at += snprintf(text + at, room - (size_t)at, ", chunk %llu",
-			       (unsigned long long)call->chunk);
-	if (call->landing_bytes != COMM_LANDING && at > 0 && (size_t)at < room)
-		snprintf(text + at, room - (size_t)at, ", landing %llu",
-			 (unsigned long long)call->landing_bytes);
+	text[0] = '\0';
+	add(text, room, "%s", plan_operation_name(operation));
+	if (operation != PLAN_OP_BARRIER)
+		add(text, room, " of %llu %s", (unsigned long long)call->count,
+		    reduce_type_name(call->type));
+	if (operation == PLAN_OP_ALLREDUCE || operation == PLAN_OP_REDUCE ||
+	    operation == PLAN_OP_REDUCE_SCATTER)
+		add(text, room, ", %s", reduce_name(call->reduction));
+	if (operation == PLAN_OP_BROADCAST || operation == PLAN_OP_SCATTER)
+		add(text, room, " from member %d", call->root);
+	else if (operation == PLAN_OP_REDUCE || operation == PLAN_OP_GATHER)
+		add(text, room, " to member %d", call->root);
+	if (operation != PLAN_OP_BARRIER)
+		add(text, room, ", %s", plan_name(call->algorithm));
+	if (call->layout)
+		add(text, room, ", parts %08llx",
+		    (unsigned long long)(call->layout & 0xffffffff));
+	if (call->in_place)
+		add(text, room, ", in place");
+	if (call->wire16)
+		add(text, room, ", 16-bit wire");
+	if (call->chunk)
+		add(text, room, ", chunk %llu",
+		    (unsigned long long)call->chunk);
+	if (call->landing_bytes != COMM_LANDING)
+		add(text, room, ", landing %llu",
+		    (unsigned long long)call->landing_bytes);
+}
+
+const struct call *comm_call(const struct vbn_comm *comm, uint32_t seq)
+{
+	const struct vbn_coll *coll = comm->first;
+
+	while (coll && coll->seq != seq)
+		coll = coll->next;
+	return coll ? &coll->call : &comm->history[seq % COMM_HISTORY];
 }
 
 static void end_calls(struct vbn_comm *comm)
@@ -57,6 +88,8 @@ static void end_calls(struct vbn_comm *comm)
 	while (comm->first) {
 		struct vbn_coll *coll = comm->first;
 
+		if ((int32_t)(coll->seq - comm->fault_seq) <= 0)
+			comm->history[coll->seq % COMM_HISTORY] = coll->call;
 		comm->first = coll->next;
 		coll->state = COLL_DONE;
 		coll->status = comm->error;
@@ -117,6 +150,8 @@ bool comm_needs(const struct vbn_comm *comm, const struct peer *peer)
 
 	if (!comm->first || comm->first->state != COLL_RUNNING)
 		return false;
+	if (comm->quick)
+		return quick_needs(comm, peer);
 	for (uint64_t i = exec->base; i < exec->next; i++)
 		if ((exec->pending >> (i % EXEC_WINDOW) & 1) &&
 		    exec->entries[i % EXEC_WINDOW].peer == &peer->exec)
@@ -126,10 +161,11 @@ bool comm_needs(const struct vbn_comm *comm, const struct peer *peer)
 
 void comm_lose(struct vbn_comm *comm, struct peer *peer, int status)
 {
+	if (!comm->lost)
+		comm->lost = peer;
 	if (comm->lost_status)
 		return;
 	comm->lost_status = status;
-	comm->lost = peer;
 	comm->lost_at_ms = coll_now_ms();
 }
 
@@ -180,4 +216,18 @@ void comm_check_dead(struct vbn_comm *comm)
 			"the connection to rank %d is lost (%s): it left, its network failed, or it refused",
 			comm->ranks[comm->lost->member],
 			strerror(-comm->lost_status));
+}
+
+void vbn_comm_abort(struct vbn_comm *comm)
+{
+	atomic_store(&comm->abort_asked, true);
+	thread_kick(comm->shared);
+}
+
+void comm_check_abort(struct vbn_comm *comm)
+{
+	if (atomic_load_explicit(&comm->abort_asked, memory_order_relaxed) &&
+	    !comm->error)
+		comm_fail(comm, -ECANCELED, "rank %d aborted the communicator",
+			  comm->ranks[comm->rank]);
 }

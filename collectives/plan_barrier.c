@@ -10,37 +10,50 @@
  */
 #include "plan.h"
 
-bool plan_next_dissemination(struct plan *plan, struct plan_step *step)
-{
-	uint64_t n = (uint64_t)plan->shape.n, r = (uint64_t)plan->shape.rank;
-	uint64_t rounds = plan_log2(n);
-	uint64_t distance = UINT64_C(1) << plan->iteration;
+#include <stddef.h>
 
-	if (plan->next < rounds) {
-		distance = UINT64_C(1) << plan->next;
-		*step = plan_open(plan, (int)((r + n - distance) % n),
+static bool next(struct plan_page *page, struct plan_step *step)
+{
+	uint64_t n = (uint64_t)page->shape.n, r = (uint64_t)page->shape.rank;
+	uint64_t rounds = plan_log2(n);
+	uint64_t distance = UINT64_C(1) << page->iteration;
+
+	if (page->next < rounds) {
+		distance = UINT64_C(1) << page->next;
+		*step = plan_open(page, (int)((r + n - distance) % n),
 				  PLAN_LANDING);
 		return true;
 	}
-	if (plan->iteration == rounds)
+	if (page->iteration == rounds)
 		return false;
-	*step = (struct plan_step){
-		.dst = PLAN_LANDING,
-		.dep = {PLAN_NO_STEP, PLAN_NO_STEP},
-	};
-	if (plan->part == 0) {
+	step->dst = PLAN_LANDING;
+	if (page->part == 0) {
 		step->kind = PLAN_PUT;
 		step->peer = (int)((r + distance) % n);
-		if (plan->iteration > 0) {
-			step->dep[0] = plan->next - 1;
-			step->dep[1] = plan->next - 2;
+		if (page->iteration > 0) {
+			step->dep[0] = page->next - 1;
+			step->dep[1] = page->next - 2;
 		}
-		plan->part = 1;
+		page->part = 1;
 	} else {
 		step->kind = PLAN_WAIT;
 		step->peer = (int)((r + n - distance) % n);
-		plan->part = 0;
-		plan->iteration++;
+		page->part = 0;
+		page->iteration++;
 	}
 	return true;
 }
+
+static const struct plan_page_ops ops = {NULL, next};
+
+static bool phase(const struct plan_shape *shape, unsigned i,
+		  struct plan_phase *phase)
+{
+	*phase = plan_whole(shape, &ops);
+	return i == 0;
+}
+
+const struct plan_algo plan_dissemination_barrier = {
+	.phase = phase,
+	.source = "Hensgen, Finkel and Manber 1988, doi:10.1007/BF01379320",
+};

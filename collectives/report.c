@@ -15,6 +15,12 @@
 
 enum { HEARD_MOST = 64 };
 
+/* A store that answers later than this has trouble of its own. */
+#define STORE_SLOW_MS 100
+
+/* What a member has sent before it went on has come after this. */
+#define PASSED_MS 1000
+
 struct arrival {
 	uint32_t seq;
 	uint32_t digest;
@@ -41,7 +47,7 @@ static void publish(struct vbn_comm *comm, uint32_t seq)
 	char key[64];
 
 	if ((int32_t)(seq - comm->seq) < 0) {
-		const struct call *call = &comm->history[seq % COMM_HISTORY];
+		const struct call *call = comm_call(comm, seq);
 
 		arrival.digest = wire_digest(call);
 		call_describe(call, arrival.what, sizeof(arrival.what));
@@ -79,6 +85,26 @@ static bool fetch(struct vbn_comm *comm, int member, struct arrival *arrival)
 	return true;
 }
 
+/*
+ * Whether the peer's call differs from ours, or it is through with ours and
+ * still owes us something, which is no longer on its way.
+ */
+static bool differs(const struct vbn_coll *coll, struct peer *peer,
+		    const struct arrival *arrival)
+{
+	bool again = peer->passed_at_ms && peer->passed_seq == coll->seq;
+
+	if (arrival->seq == coll->seq)
+		return arrival->digest != coll->digest;
+	if ((int32_t)(arrival->seq - coll->seq) < 0)
+		return false;
+	if (again)
+		return coll_now_ms() - peer->passed_at_ms >= PASSED_MS;
+	peer->passed_seq = coll->seq;
+	peer->passed_at_ms = coll_now_ms();
+	return false;
+}
+
 void report_compare(struct vbn_coll *coll)
 {
 	struct vbn_comm *comm = coll->comm;
@@ -88,13 +114,17 @@ void report_compare(struct vbn_coll *coll)
 		return;
 	for (struct peer *peer = comm->peers; peer && !comm->error;
 	     peer = next) {
+		uint64_t asked = coll_now_ms();
 		struct arrival arrival;
 
 		next = peer->next;
-		if (comm_needs(comm, peer) &&
-		    fetch(comm, peer->member, &arrival) &&
-		    arrival.seq == coll->seq && arrival.digest != coll->digest)
+		if (!comm_needs(comm, peer))
+			continue;
+		if (fetch(comm, peer->member, &arrival) &&
+		    differs(coll, peer, &arrival))
 			wire_disagree(comm, peer, coll->seq);
+		if (coll_now_ms() - asked > STORE_SLOW_MS)
+			break; /* the deadline is not the store's to spend */
 	}
 }
 
@@ -145,14 +175,15 @@ void report_missing(struct vbn_coll *coll, char *text, size_t room)
 	struct vbn_comm *comm = coll->comm;
 	uint64_t deadline = coll_now_ms() + 300;
 	bool *known = calloc((size_t)comm->n, sizeof(*known));
-	const struct exec_entry *entry = exec_oldest(&comm->exec);
+	const struct exec_entry *entry =
+		comm->quick ? NULL : exec_oldest(&comm->exec);
 	char ranks[200];
 	int unknown;
 
 	snprintf(text, room, "it is not known who has not arrived");
 	if (!known)
 		return;
-	report_arrival(coll);
+	report_arrival(comm->first); /* not a later one */
 	known[comm->rank] = true;
 	for (struct peer *peer = comm->peers; peer; peer = peer->next)
 		known[peer->member] |= heard_from(peer, coll->seq);

@@ -1,90 +1,76 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The simulator. Time goes from event to event (a heap, ties in the order of
- * creation). An event of a rank is followed by exec_run() of it, whose
- * backend slots create further events. No event left and a rank unfinished
- * is a deadlock.
- *
- * The memory of a message is read when it arrives, not when it is put: late,
- * as a network that retransmits may.
+ * The simulator's events. Time goes from event to event (a heap, ties in the
+ * order of creation). An event of a rank is followed by exec_run() of it,
+ * whose backend slots create further events. No event left and a rank
+ * unfinished is a deadlock.
  */
-#include "sim.h"
-
-#include "exec.h"
-#include "reduce.h"
-#include "sim_heap.h"
+#include "sim_impl.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct message {
-	uint8_t src, dst;
-	bool landed; /* in a landing slot */
-	uint64_t src_off, dst_off, len, landing;
-};
+/* ---- for the other files ---- */
 
-/* What a rank keeps on a peer. */
-struct sim_peer {
-	struct exec_peer exec; /* first: the executor's handle */
-	struct sim_peer *next; /* of the rank */
-	struct sim_rank *rank;
-	struct sim_peer *other; /* the peer's on us */
-	int peer;
-	uint64_t landed, credits; /* sender: slots taken, slots granted */
-	bool opened;		  /* sender: may put */
-	bool opening;		  /* receiver: has said so */
-	double last_arrival;
-	/* Receiver: messages [first, end) of a ring, arrived ones first. */
-	struct message *messages;
-	uint64_t first, end, room, arrived;
-	struct exec_slots slots;
-	char *memory; /* the landing slots */
-};
-
-struct sim_rank {
-	struct exec exec; /* first */
-	struct sim *sim;
-	int rank;
-	bool ended;
-	double cpu_free, send_free, receive_free;
-	uint64_t sent, received;
-	unsigned fan_in;
-	struct sim_peer *peers;
-};
-
-struct sim {
-	const struct sim_options *opts;
-	struct sim_result *result;
-	const struct reduce_kernel *kernel;
-	size_t element;
-	double now;
-	uint64_t random;
-	struct heap heap;
-	struct sim_rank *ranks;
-	int failed; /* by a slot that can only be noticed later */
-};
-
-/* ---- helpers ---- */
-
-static void add_event(struct sim *sim, struct event event)
+void sim_add_event(struct sim *sim, struct event event)
 {
 	int err = heap_add(&sim->heap, &event);
 
-	if (err)
+	if (err) {
+		free(event.work);
 		sim->failed = err;
+	}
 }
 
-static int broken(struct sim *sim, const struct sim_rank *rank,
-		  const char *what)
+static const char *const kinds[] = {
+	[PLAN_NONE] = "none",	  [PLAN_OPEN] = "open",
+	[PLAN_PUT] = "put",	  [PLAN_WAIT] = "wait",
+	[PLAN_REDUCE] = "reduce", [PLAN_REDUCE_ALL] = "reduce-all",
+	[PLAN_COPY] = "copy",	  [PLAN_COPY_PEER] = "copy-peer",
+};
+
+static const char spaces[] = "IOLS"; /* of enum plan_space */
+
+static void say(const struct sim_rank *rank, const struct exec_entry *entry,
+		const char *what)
 {
-	snprintf(sim->result->why, sizeof(sim->result->why), "rank %d: %s",
-		 rank->rank, what);
+	const struct exec *exec = &rank->exec;
+	char *why = rank->sim->result->why;
+	size_t room = sizeof(rank->sim->result->why);
+	const struct plan_step *step;
+	uint64_t number;
+
+	if (!entry) {
+		snprintf(why, room, "rank %d: %s", rank->rank, what);
+		return;
+	}
+	step = &entry->step;
+	number = (uint64_t)(entry - exec->entries);
+	number =
+		exec->base +
+		(number + EXEC_WINDOW - exec->base % EXEC_WINDOW) % EXEC_WINDOW;
+	snprintf(
+		why, room,
+		"rank %d: %s: step %llu %s peer %d %c%llu+%c%llu->%c%llu len %llu flags %x",
+		rank->rank, what, (unsigned long long)number, kinds[step->kind],
+		step->peer, spaces[step->src & 3],
+		(unsigned long long)step->src_off, spaces[step->acc & 3],
+		(unsigned long long)step->acc_off, spaces[step->dst & 3],
+		(unsigned long long)step->dst_off,
+		(unsigned long long)step->len, step->flags);
+}
+
+int sim_broken(const struct sim_rank *rank, const struct exec_entry *entry,
+	       const char *what)
+{
+	say(rank, entry, what);
 	return -EPROTO;
 }
 
-static uint64_t draw(struct sim *sim)
+uint64_t sim_draw(struct sim *sim)
 {
 	uint64_t x = sim->random;
 
@@ -94,364 +80,385 @@ static uint64_t draw(struct sim *sim)
 	return sim->random = x;
 }
 
-/* The time that something takes: as asked, or random with a long tail. */
-static double cost(struct sim *sim, double asked)
+double sim_cost(struct sim *sim, const struct sim_rank *rank, double asked)
 {
 	double unit;
 
 	if (!sim->opts->seed)
-		return asked;
-	unit = (double)(draw(sim) % 1000) / 1000;
-	return draw(sim) % 16 == 0 ? 20 * unit : unit;
+		return sim->opts->slowness
+			       ? asked * sim->opts->slowness[rank->rank]
+			       : asked;
+	unit = (double)(sim_draw(sim) % 1000) / 1000;
+	return sim_draw(sim) % 16 == 0 ? 20 * unit : unit;
 }
 
-static struct sim_rank *rank_of(struct exec *exec)
+struct plan_shape sim_shape(const struct sim *sim, int rank)
 {
-	return (struct sim_rank *)exec;
-}
+	struct plan_shape shape = sim->opts->shape;
+	bool roots = shape.operation == PLAN_OP_REDUCE ||
+		     shape.operation == PLAN_OP_GATHER ||
+		     shape.operation == PLAN_OP_SCATTER;
 
-static struct sim_peer *peer_of(struct exec_peer *peer)
-{
-	return (struct sim_peer *)peer;
-}
-
-static struct sim_peer *find_peer(struct sim_rank *rank, int number)
-{
-	struct sim_peer *peer = rank->peers;
-
-	while (peer && peer->peer != number)
-		peer = peer->next;
-	return peer;
-}
-
-static struct sim_peer *make_peer(struct sim_rank *rank, int number)
-{
-	const struct sim_options *opts = rank->sim->opts;
-	struct sim_peer *peer = find_peer(rank, number);
-
-	if (peer)
-		return peer;
-	peer = calloc(1, sizeof(*peer));
-	if (!peer)
-		return NULL;
-	peer->rank = rank;
-	peer->peer = number;
-	peer->credits = opts->slots;
-	peer->next = rank->peers;
-	rank->peers = peer;
-	if (opts->out) {
-		peer->memory = malloc(opts->slots * opts->shape.chunk *
-					      rank->sim->element +
-				      1);
-		if (!peer->memory)
-			return NULL;
-	}
-	return peer;
-}
-
-static char *slot_memory(const struct sim_peer *peer, uint64_t landing)
-{
-	const struct sim *sim = peer->rank->sim;
-
-	return peer->memory + landing % sim->opts->slots *
-				      sim->opts->shape.chunk * sim->element;
-}
-
-static const char *source(const struct sim_rank *rank, uint8_t space,
-			  uint64_t off)
-{
-	const struct sim_options *opts = rank->sim->opts;
-	const void *base = space == PLAN_INPUT ? opts->in[rank->rank]
-					       : opts->out[rank->rank];
-
-	return (const char *)base + off * rank->sim->element;
-}
-
-static char *output(const struct sim_rank *rank, uint64_t off)
-{
-	return (char *)rank->sim->opts->out[rank->rank] +
-	       off * rank->sim->element;
-}
-
-static bool in_range(const struct sim *sim, uint64_t off, uint64_t len)
-{
-	uint64_t count = sim->opts->shape.count;
-
-	return off <= count && len <= count - off;
+	shape.rank = rank;
+	shape.wide = sim->is_wide;
+	shape.no_output =
+		rank != shape.root && (shape.operation == PLAN_OP_REDUCE ||
+				       shape.operation == PLAN_OP_GATHER);
+	if (roots && rank != shape.root)
+		shape.in_place = false;
+	if (sim->opts->layouts)
+		shape.layout = &sim->opts->layouts[rank];
+	return shape;
 }
 
 /* ---- the executor's backend ---- */
 
-static struct exec_peer *sim_peer_get(struct exec *exec, int number)
+static struct exec_peer *peer_get(struct exec *exec, int number)
 {
 	struct sim_rank *rank = rank_of(exec);
-	struct sim_peer *peer, *other;
+	struct sim_peer *peer;
 
 	if (number < 0 || number >= rank->sim->opts->shape.n ||
-	    number == rank->rank)
+	    number == rank->rank) {
+		rank->sim->failed = sim_broken(rank, NULL, "no such peer");
 		return NULL;
-	peer = make_peer(rank, number);
-	if (!peer || peer->other)
-		return peer ? &peer->exec : NULL;
-	other = make_peer(&rank->sim->ranks[number], rank->rank);
-	if (!other)
-		return NULL;
-	peer->other = other;
-	other->other = peer;
-	return &peer->exec;
+	}
+	peer = sim_peer_get(rank, number);
+	return peer ? &peer->exec : NULL;
 }
 
-static bool sim_via_landing(struct exec *exec, struct exec_peer *peer)
+static bool via_landing(struct exec *exec, struct exec_peer *peer)
 {
 	(void)peer;
-	return !rank_of(exec)->sim->opts->direct;
+	return !rank_of(exec)->direct;
 }
 
-static void sim_enter(struct exec *exec, struct exec_entry *entry)
+static void enter(struct exec *exec, struct exec_entry *entry)
 {
-	struct sim *sim = rank_of(exec)->sim;
+	struct sim_rank *rank = rank_of(exec);
 	const struct plan_step *step = &entry->step;
+	int err;
 
-	sim->result->steps++;
-	if (step->kind == PLAN_OPEN)
-		peer_of(entry->peer)->opening = true;
-	if ((step->src != PLAN_LANDING &&
-	     !in_range(sim, step->src_off, step->len)) ||
-	    (step->dst != PLAN_LANDING &&
-	     !in_range(sim, step->dst_off, step->len)) ||
-	    (step->kind == PLAN_REDUCE &&
-	     !in_range(sim, step->acc_off, step->len)) ||
-	    (step->kind != PLAN_COPY && step->len > sim->opts->shape.chunk))
-		sim->failed = broken(sim, rank_of(exec), "step out of range");
-	if (step->kind == PLAN_WAIT && !peer_of(entry->peer)->opening)
-		sim->failed = broken(sim, rank_of(exec), "a wait without open");
+	rank->sim->result->steps++;
+	if (step->kind == PLAN_OPEN) {
+		uint8_t *opening = &peer_of(entry->peer)->opening;
+
+		*opening |= OPENED;
+		*opening |= step->dst == PLAN_OUTPUT ? OPENED_OUTPUT : 0;
+		*opening |= step->src == PLAN_INPUT ? OPENED_READ : 0;
+	}
+	err = sim_check_step(rank, entry);
+	if (err)
+		rank->sim->failed = err;
 }
 
-static int sim_open(struct exec *exec, struct exec_entry *entry)
+static int open_step(struct exec *exec, struct exec_entry *entry)
 {
 	struct sim *sim = rank_of(exec)->sim;
 	struct sim_peer *peer = peer_of(entry->peer);
+	const struct plan_step *step = &entry->step;
 
-	add_event(sim, (struct event){.time = sim->now + cost(sim, 0),
-				      .kind = EVENT_OPENED,
-				      .rank = peer->other->rank,
-				      .peer = peer->other});
+	sim_add_event(
+		sim, (struct event){
+			     .time = sim->now + sim_cost(sim, rank_of(exec), 0),
+			     .kind = EVENT_OPENED,
+			     .rank = peer->other->rank,
+			     .peer = peer->other,
+			     .opened = (uint8_t)(OPENED |
+						 (step->dst == PLAN_OUTPUT
+							  ? OPENED_OUTPUT
+							  : 0) |
+						 (step->src == PLAN_INPUT
+							  ? OPENED_READ
+							  : 0)),
+			     .len = step->len});
 	return 0;
 }
 
-static int push_message(struct sim_peer *peer, struct message message)
+/* Whether the peer has opened for the message, and a slot is free. */
+static bool may_put(struct sim_peer *peer, const struct message *message)
 {
-	/* Waits reach back a window at most. */
-	if (peer->exec.waits > EXEC_WINDOW &&
-	    peer->first < peer->exec.waits - EXEC_WINDOW)
-		peer->first = peer->exec.waits - EXEC_WINDOW;
-	if (peer->end - peer->first >= peer->room) {
-		uint64_t room = peer->room ? 2 * peer->room : 2 * EXEC_WINDOW;
-		struct message *ring = malloc(room * sizeof(*ring));
+	uint8_t need = message->len > 0 && message->dst == PLAN_OUTPUT
+			       ? OPENED_OUTPUT
+			       : OPENED;
 
-		if (!ring)
-			return -ENOMEM;
-		for (uint64_t i = peer->first; i < peer->end; i++)
-			ring[i % room] = peer->messages[i % peer->room];
-		free(peer->messages);
-		peer->messages = ring;
-		peer->room = room;
-	}
-	peer->messages[peer->end++ % peer->room] = message;
-	return 0;
+	if (peer->opened & need &&
+	    (!message->landed || peer->landed < peer->credits))
+		return true;
+	peer->blocked = true;
+	return false;
 }
 
-static int sim_put(struct exec *exec, struct exec_entry *entry)
+static int put(struct exec *exec, struct exec_entry *entry)
 {
 	struct sim_rank *from = rank_of(exec);
 	struct sim *sim = from->sim;
 	struct sim_peer *peer = peer_of(entry->peer), *there = peer->other;
 	struct sim_rank *to = there->rank;
 	const struct plan_step *step = &entry->step;
-	double bytes = (double)(step->len * sim->element);
-	double wire = cost(sim, sim->opts->beta * bytes);
-	double latency = cost(sim, sim->opts->alpha);
+	uint64_t bytes = step->len * combine_bytes(&sim->combine, step->src, 0);
 	struct message message = {
 		.src = step->src,
 		.dst = step->dst,
+		.landed = step->len > 0 &&
+			  (step->dst == PLAN_LANDING || !to->direct),
+		.wide = sim->is_wide && step->src == PLAN_SCRATCH,
+		.sync = step->flags & PLAN_SYNC,
 		.src_off = step->src_off,
 		.dst_off = step->dst_off,
 		.len = step->len,
-		.landed = step->len > 0 &&
-			  (step->dst == PLAN_LANDING || !sim->opts->direct),
 		.landing = peer->landed,
+		.entry = step->flags & PLAN_SYNC ? entry : NULL,
 	};
-	double start, arrival;
 	int err;
 
-	if (!peer->opened || (message.landed && peer->landed >= peer->credits))
+	if (!may_put(peer, &message))
 		return -EAGAIN;
-	err = push_message(there, message);
+	if (message.landed && step->len > peer->opened_len)
+		return sim_broken(from, entry, "longer than was opened for");
+	if (sim->greets && step->dst == PLAN_OUTPUT && step->len > 0 &&
+	    !peer->greeted)
+		return sim_broken(from, entry, "before the peer's greeting");
+	err = sim_put_memory(there, &message);
+	if (!err)
+		err = sim_push_message(there, &message);
 	if (err)
 		return err;
 	peer->landed += message.landed;
-	start = sim->now > from->send_free ? sim->now : from->send_free;
-	from->send_free = start + wire;
-	arrival = start + latency;
-	if (arrival < to->receive_free)
-		arrival = to->receive_free;
-	arrival += wire;
-	if (arrival < there->last_arrival)
-		arrival = there->last_arrival;
-	to->receive_free = there->last_arrival = arrival;
-	from->sent += step->len;
-	to->received += step->len;
+	from->sent += bytes;
+	to->received += bytes;
+	from->messages++;
 	sim->result->messages++;
 	if (there->end - there->arrived == 1 &&
 	    ++to->fan_in > sim->result->peak_fan_in)
 		sim->result->peak_fan_in = to->fan_in;
-	add_event(sim, (struct event){.time = arrival,
-				      .kind = EVENT_ARRIVE,
-				      .rank = to,
-				      .peer = there});
-	return 0;
+	sim_send(sim, there, (double)bytes);
+	return message.sync ? -EINPROGRESS : 0;
 }
 
-static int sim_wait(struct exec *exec, struct exec_entry *entry)
+static int wait_step(struct exec *exec, struct exec_entry *entry)
 {
 	struct sim_rank *rank = rank_of(exec);
 	struct sim *sim = rank->sim;
 	struct sim_peer *peer = peer_of(entry->peer);
 	const struct plan_step *step = &entry->step;
-	const struct message *message;
+	const struct message *m;
+	int err;
 
-	if (entry->index >= peer->arrived)
+	if (entry->index >= peer->arrived) {
+		peer->awaited = true;
 		return -EAGAIN;
-	message = &peer->messages[entry->index % peer->room];
-	if (message->len != step->len || message->dst != step->dst ||
-	    (step->dst == PLAN_OUTPUT && message->dst_off != step->dst_off))
-		return broken(sim, rank, "a put and its wait differ");
-	if (message->landed && message->landing != entry->landing)
-		return broken(sim, rank, "landing numbers differ");
-	if (!message->landed || step->dst == PLAN_LANDING)
-		return 0;
-	return exec->backend->copy(exec, entry);
-}
-
-static int sim_compute(struct exec *exec, struct exec_entry *entry)
-{
-	struct sim_rank *rank = rank_of(exec);
-	struct sim *sim = rank->sim;
-	double bytes = (double)(entry->step.len * sim->element);
-	double start = sim->now > rank->cpu_free ? sim->now : rank->cpu_free;
-
-	rank->cpu_free = start + cost(sim, sim->opts->gamma * bytes);
-	add_event(sim, (struct event){.time = rank->cpu_free,
-				      .kind = EVENT_COMPUTED,
-				      .rank = rank,
-				      .entry = entry});
-	return -EINPROGRESS;
+	}
+	m = &peer->messages[entry->index % peer->room];
+	if (m->len != step->len || m->dst != step->dst ||
+	    (step->dst == PLAN_OUTPUT && m->dst_off != step->dst_off))
+		return sim_broken(rank, entry, "a put and its wait differ");
+	if (step->dst == PLAN_LANDING && step->len > 0 && sim->is_wide &&
+	    m->wide != !!(step->flags & PLAN_WIDE))
+		return sim_broken(rank, entry,
+				  "a put and its wait differ in width");
+	if (m->landed && m->landing != entry->landing)
+		return sim_broken(rank, entry, "landing numbers differ");
+	peer->greeted = true;
+	sim_take(sim, peer);
+	err = sim_wait_memory(peer, m, entry);
+	if (err || !m->landed || step->dst == PLAN_LANDING)
+		return err;
+	return sim_compute(exec, entry);
 }
 
 static const struct exec_backend backend = {
-	.peer = sim_peer_get,
-	.via_landing = sim_via_landing,
-	.enter = sim_enter,
-	.open = sim_open,
-	.put = sim_put,
-	.wait = sim_wait,
+	.peer = peer_get,
+	.via_landing = via_landing,
+	.enter = enter,
+	.open = open_step,
+	.put = put,
+	.wait = wait_step,
 	.reduce = sim_compute,
+	.reduce_all = sim_compute,
 	.copy = sim_compute,
+	.copy_peer = sim_compute,
 };
 
 /* ---- events ---- */
 
-static void arrive(struct sim *sim, struct sim_rank *rank,
-		   struct sim_peer *peer)
+static int start(struct sim *sim, struct sim_rank *rank)
 {
-	const struct message *m = &peer->messages[peer->arrived % peer->room];
-
-	if (++peer->arrived == peer->end)
-		rank->fan_in--;
-	if (!sim->opts->out || m->len == 0)
-		return;
-	memcpy(m->landed ? slot_memory(peer, m->landing)
-			 : output(rank, m->dst_off),
-	       source(peer->other->rank, m->src, m->src_off),
-	       m->len * sim->element);
-}
-
-static void computed(struct sim *sim, struct sim_rank *rank,
-		     struct exec_entry *entry)
-{
-	const struct plan_step *step = &entry->step;
-	struct sim_peer *peer = entry->peer ? peer_of(entry->peer) : NULL;
-	uint64_t freed = 0;
-
-	if (sim->opts->out) {
-		const char *from =
-			peer ? slot_memory(peer, entry->landing)
-			     : source(rank, step->src, step->src_off);
-		char *to = output(rank, step->dst_off);
-
-		if (step->kind == PLAN_REDUCE)
-			sim->kernel->run(to, from,
-					 source(rank, step->acc, step->acc_off),
-					 step->len);
-		else
-			memmove(to, from, step->len * sim->element);
-	}
-	if (peer) {
-		freed = peer->slots.freed;
-		freed = exec_slot_free(&peer->slots, entry->landing) - freed;
-	}
-	for (; freed > 0; freed--)
-		add_event(sim,
-			  (struct event){.time = sim->now +
-						 cost(sim, sim->opts->alpha),
-					 .kind = EVENT_CREDIT,
-					 .rank = peer->other->rank,
-					 .peer = peer->other});
-	exec_done(&rank->exec, entry);
-}
-
-static int handle(struct sim *sim, const struct event *event)
-{
-	struct sim_rank *rank = event->rank;
+	struct plan_shape shape = sim_shape(sim, rank->rank);
 	int err;
 
-	switch (event->kind) {
-	case EVENT_START:
-		sim->result->last_start = sim->now;
-		err = exec_begin(
-			&rank->exec, &backend,
-			&(struct plan_shape){
-				sim->opts->shape.algorithm, rank->rank,
-				sim->opts->shape.n, sim->opts->shape.root,
-				sim->opts->shape.count, sim->opts->shape.chunk},
-			sim->opts->window);
-		if (err)
-			return err;
-		rank->ended = false;
-		break;
-	case EVENT_ARRIVE:
-		arrive(sim, rank, event->peer);
-		break;
-	case EVENT_CREDIT:
-		event->peer->credits++;
-		break;
-	case EVENT_OPENED:
-		event->peer->opened = true;
-		break;
-	case EVENT_COMPUTED:
-		computed(sim, rank, event->entry);
-		break;
-	}
+	sim->result->last_start = sim->now;
+	err = exec_begin(&rank->exec, &backend, &shape, sim->opts->window);
+	if (!err && sim->opts->algo)
+		rank->exec.plan.algo = sim->opts->algo;
+	return err;
+}
+
+/* Whether the rank may have something to do; *wakes may get another. */
+static int arrive(struct sim *sim, struct sim_peer *peer, bool *runs)
+{
+	const struct message *m = &peer->messages[peer->arrived % peer->room];
+	struct sim_rank *from = peer->other->rank;
+
+	if (++peer->arrived == peer->end)
+		peer->rank->fan_in--;
+	*runs = peer->awaited;
+	peer->awaited = false;
+	if (m->sync)
+		sim_add_event(sim,
+			      (struct event){.time = sim_tell(sim, peer->other),
+					     .kind = EVENT_SENT,
+					     .rank = from,
+					     .entry = m->entry});
+	return sim_arrive_memory(peer, m);
+}
+
+static bool unblocks(struct sim_peer *peer)
+{
+	bool blocked = peer->blocked;
+
+	peer->blocked = false;
+	return blocked;
+}
+
+/* What the library does before the first step. */
+static bool is_in_call(struct sim *sim, struct sim_rank *rank)
+{
+	if (rank->called || sim->opts->call <= 0 || sim->opts->seed)
+		return false;
+	rank->called = rank->due = true;
+	sim_add_event(sim, (struct event){
+				   .time = sim_work(sim, rank, sim->opts->call),
+				   .kind = EVENT_RUN,
+				   .rank = rank});
+	return true;
+}
+
+static int run_steps(struct sim *sim, struct sim_rank *rank)
+{
+	int err;
+
 	if (!rank->exec.backend || rank->ended)
-		return 0; /* not started yet, or only credits come */
+		return 0; /* not started yet, or just ended */
+	if (is_in_call(sim, rank))
+		return 0;
 	err = exec_run(&rank->exec);
+	if (sim->failed)
+		return sim->failed;
+	if (err == -EPROTO && !sim->result->why[0])
+		sim_broken(rank, NULL,
+			   "dependencies or claims of landings in disorder");
 	if (err)
-		return err == -EAGAIN ? sim->failed : err;
+		return err == -EAGAIN ? 0 : err;
 	rank->ended = true;
 	if (sim->result->first_end < 0)
 		sim->result->first_end = sim->now;
-	sim->result->time = sim->now;
-	return sim->failed;
+	/* Its last messages may still be in its processor's hands. */
+	if (sim->result->time < sim->now)
+		sim->result->time = sim->now;
+	if (sim->result->time < rank->cpu_free && !sim->opts->seed)
+		sim->result->time = rank->cpu_free;
+	return 0;
+}
+
+static int run_rank(struct sim *sim, struct sim_rank *rank)
+{
+	int err = run_steps(sim, rank);
+
+	sim_rest(sim, rank);
+	return err;
+}
+
+/* Returns 0 or an error; *runs: the rank may have something to do. */
+static int handle(struct sim *sim, const struct event *event, bool *runs)
+{
+	struct sim_peer *peer = event->peer;
+
+	*runs = true;
+	switch (event->kind) {
+	case EVENT_START:
+		return start(sim, event->rank);
+	case EVENT_UP:
+	case EVENT_DOWN:
+	case EVENT_HEAD:
+		*runs = false;
+		sim_travel(sim, event);
+		return 0;
+	case EVENT_ARRIVE:
+		return arrive(sim, peer, runs);
+	case EVENT_SENT:
+		exec_done(&event->rank->exec, event->entry);
+		return 0;
+	case EVENT_CREDIT:
+		peer->credits++;
+		*runs = unblocks(peer);
+		return 0;
+	case EVENT_OPENED:
+		peer->opened |= event->opened;
+		if (event->len > peer->opened_len)
+			peer->opened_len = event->len;
+		*runs = unblocks(peer);
+		return 0;
+	case EVENT_COMPUTED:
+		return sim_computed(sim, event);
+	case EVENT_REST:
+		*runs = event->rank->rests = false;
+		sim_rest(sim, event->rank);
+		return 0;
+	case EVENT_RUN:
+		*runs = false;
+		event->rank->due = false;
+		return run_rank(sim, event->rank);
+	}
+	return -EINVAL;
+}
+
+/* Now, or once for all that happens at this time, or has a processor. */
+static int run_soon(struct sim *sim, struct sim_rank *rank)
+{
+	if (rank->ended || !sim_may_run(sim, rank))
+		return 0; /* ended: only credits come */
+	if (sim->heap.count == 0 || sim->heap.events[0].time > sim->now)
+		return run_rank(sim, rank);
+	rank->due = true;
+	sim_add_event(sim, (struct event){.time = sim->now,
+					  .kind = EVENT_RUN,
+					  .rank = rank});
+	return 0;
+}
+
+static int run_events(struct sim *sim)
+{
+	while (sim->heap.count > 0) {
+		struct event event = heap_take(&sim->heap);
+		bool runs;
+		int err;
+
+		sim->now = event.time;
+		err = handle(sim, &event, &runs);
+		if (!err && runs && !event.rank->due)
+			err = run_soon(sim, event.rank);
+		if (err || sim->failed)
+			return err ? err : sim->failed;
+	}
+	return 0;
+}
+
+/* ---- the whole ---- */
+
+static void note(struct sim_result *result, const struct sim_rank *rank)
+{
+	if (rank->sent > result->max_sent)
+		result->max_sent = rank->sent;
+	if (rank->received > result->max_received)
+		result->max_received = rank->received;
+	if (rank->messages > result->max_messages)
+		result->max_messages = rank->messages;
+	if (rank->read > result->max_read)
+		result->max_read = rank->read;
+	result->pairs += rank->peer_count;
+	if (rank->peer_count > result->max_peers)
+		result->max_peers = rank->peer_count;
 }
 
 /* After the last event: all ended, and both sides agree on all counts. */
@@ -459,44 +466,87 @@ static int check_end(struct sim *sim)
 {
 	for (int r = 0; r < sim->opts->shape.n; r++) {
 		struct sim_rank *rank = &sim->ranks[r];
-		const struct exec_entry *entry = exec_oldest(&rank->exec);
 
 		if (!rank->ended) {
-			snprintf(
-				sim->result->why, sizeof(sim->result->why),
-				"rank %d of %d stops at step %llu, kind %d, peer %d",
-				r, sim->opts->shape.n,
-				(unsigned long long)rank->exec.base,
-				entry ? entry->step.kind : -1,
-				entry ? entry->step.peer : -1);
+			say(rank, exec_oldest(&rank->exec), "stops");
 			return -EDEADLK;
 		}
-		if (rank->sent > sim->result->max_sent)
-			sim->result->max_sent = rank->sent;
-		if (rank->received > sim->result->max_received)
-			sim->result->max_received = rank->received;
-		for (struct sim_peer *p = rank->peers; p; p = p->next)
-			if (p->arrived != p->exec.waits ||
-			    p->slots.freed != p->exec.landings ||
-			    p->exec.claim_first != p->exec.claim_end)
-				return broken(sim, rank, "messages left over");
+		note(sim->result, rank);
+		for (unsigned i = 0; i < rank->peer_room; i++) {
+			const struct sim_peer *p = rank->peers[i];
+
+			if (p && (p->arrived != p->exec.waits ||
+				  p->slots.freed != p->exec.landings ||
+				  p->exec.claim_first != p->exec.claim_end))
+				return sim_broken(rank, NULL,
+						  "messages left over");
+		}
 	}
 	return 0;
 }
 
 static void free_all(struct sim *sim)
 {
-	for (int r = 0; sim->ranks && r < sim->opts->shape.n; r++)
-		while (sim->ranks[r].peers) {
-			struct sim_peer *peer = sim->ranks[r].peers;
-
-			sim->ranks[r].peers = peer->next;
-			free(peer->messages);
-			free(peer->memory);
-			free(peer);
-		}
-	free(sim->ranks);
+	while (sim->heap.count > 0)
+		free(heap_take(&sim->heap).work);
 	free(sim->heap.events);
+	for (int r = 0; sim->ranks && r < sim->opts->shape.n; r++) {
+		sim_free_peers(&sim->ranks[r]);
+		free(sim->ranks[r].scratch);
+	}
+	sim_close_net(sim);
+	free(sim->contributions);
+	free(sim->ranks);
+}
+
+/* The kernel and the sizes of elements. */
+static int open_combine(struct sim *sim)
+{
+	const struct sim_options *opts = sim->opts;
+	enum plan_operation operation = opts->shape.operation;
+	struct combine *combine = &sim->combine;
+	bool floats = opts->type >= VBN_FLOAT16;
+
+	combine->narrow = combine->wide = vbn_type_bytes(opts->type);
+	combine->members = (unsigned)opts->shape.n;
+	sim->garbage = floats ? 0xff : 0x5b; /* all ones is a NaN */
+	if (combine->narrow == 0)
+		return -EINVAL;
+	if (operation != PLAN_OP_ALLREDUCE && operation != PLAN_OP_REDUCE &&
+	    operation != PLAN_OP_REDUCE_SCATTER)
+		return 0;
+	combine->kernel =
+		reduce_find(opts->type, opts->reduction, opts->wire16);
+	if (!combine->kernel)
+		return -EOPNOTSUPP;
+	combine->wide = combine->kernel->wide;
+	sim->is_wide = combine->wide != combine->narrow;
+	return 0;
+}
+
+static int open_ranks(struct sim *sim)
+{
+	const struct sim_options *opts = sim->opts;
+	size_t n = (size_t)opts->shape.n;
+	struct plan_shape shape = sim_shape(sim, 0);
+	struct plan plan;
+	int err = n < 1 || n > INT_MAX ? -EINVAL : plan_begin(&plan, &shape);
+
+	if (err)
+		return err;
+	sim->greets = opts->algo ? opts->algo->greets : plan.algo->greets;
+	sim->ranks = calloc(n, sizeof(*sim->ranks));
+	sim->contributions = calloc(n, sizeof(void *));
+	if (!sim->ranks || !sim->contributions)
+		return -ENOMEM;
+	for (int r = 0; r < opts->shape.n && !err; r++) {
+		sim->ranks[r].sim = sim;
+		sim->ranks[r].rank = r;
+		sim->ranks[r].direct =
+			opts->direct || (opts->seed && sim_draw(sim) % 2);
+		err = sim_open_memory(&sim->ranks[r]);
+	}
+	return err ? err : sim_open_net(sim);
 }
 
 int sim_run(const struct sim_options *opts, struct sim_result *result)
@@ -504,35 +554,29 @@ int sim_run(const struct sim_options *opts, struct sim_result *result)
 	struct sim sim = {
 		.opts = opts,
 		.result = result,
-		.kernel = reduce_find(opts->type, opts->reduction),
-		.element = vbn_type_bytes(opts->type),
 		.random = opts->seed * UINT64_C(0x9e3779b97f4a7c15) | 1,
 	};
-	int err = 0;
+	int err;
 
 	*result = (struct sim_result){.first_end = -1};
-	if (!sim.kernel || opts->slots < 1 || opts->slots > 64 ||
-	    opts->shape.n < 1)
+	if (opts->slots < 1 || opts->slots > 64)
 		return -EINVAL;
-	sim.ranks = calloc((size_t)opts->shape.n, sizeof(*sim.ranks));
-	if (!sim.ranks)
-		return -ENOMEM;
-	for (int r = 0; r < opts->shape.n; r++) {
-		sim.ranks[r].sim = &sim;
-		sim.ranks[r].rank = r;
-		add_event(&sim,
-			  (struct event){.time = opts->seed ? cost(&sim, 0) : 0,
-					 .kind = EVENT_START,
-					 .rank = &sim.ranks[r]});
-	}
-	while (!err && !sim.failed && sim.heap.count > 0) {
-		struct event event = heap_take(&sim.heap);
-
-		sim.now = event.time;
-		err = handle(&sim, &event);
-	}
+	err = open_combine(&sim);
 	if (!err)
-		err = sim.failed ? sim.failed : check_end(&sim);
+		err = open_ranks(&sim);
+	for (int r = 0; r < opts->shape.n && !err; r++)
+		sim_add_event(
+			&sim,
+			(struct event){
+				.time = opts->seed ? sim_cost(&sim,
+							      &sim.ranks[r], 0)
+						   : 0,
+				.kind = EVENT_START,
+				.rank = &sim.ranks[r]});
+	if (!err)
+		err = run_events(&sim);
+	if (!err)
+		err = check_end(&sim);
 	free_all(&sim);
 	return err;
 }

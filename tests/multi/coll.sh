@@ -2,24 +2,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Collectives over a provider: all cases with 1 to 5 ranks, with forced
-# algorithms, and a death in mid call. Exits with 0 only if all have passed.
+# algorithms, 64 MiB once, with a progress thread, a death in mid call; the
+# reproducible mode's bits are the same wherever the ranks are. Exits with 0
+# only if all have passed.
 #
 # usage: tests/multi/coll.sh PROVIDER [--build DIR] [--ranks "N ..."]
 #        [--cases "NAME ..."]
 set -u
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
-[ $# -ge 1 ] || { sed -n '7,8s/^# //p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '9,10s/^# //p' "$0" >&2; exit 2; }
 provider=$1
 shift
 build=$root/build ranks='1 2 3 4 5' cases=
 while [ $# -gt 0 ]; do
-	[ $# -ge 2 ] || { sed -n '7,8s/^# //p' "$0" >&2; exit 2; }
+	[ $# -ge 2 ] || { sed -n '9,10s/^# //p' "$0" >&2; exit 2; }
 	case $1 in
 	--build) build=$2 ;;
 	--ranks) ranks=$2 ;;
 	--cases) cases=$2 ;;
-	*) sed -n '7,8s/^# //p' "$0" >&2; exit 2 ;;
+	*) sed -n '9,10s/^# //p' "$0" >&2; exit 2 ;;
 	esac
 	shift 2
 done
@@ -70,19 +72,68 @@ death() {
 	fi
 }
 
+# hashes PLACEMENT N: the reproducible mode's. mixed: the first two ranks share
+# memory, the others are reached by ucx.
+hashes() {
+	local placement=$1 n=$2 program=("$build/bin/coll" reproducible)
+	case $placement in
+	mixed)
+		# shellcheck disable=SC2016
+		VBN_PROVIDER='' "$run" -n "$n" --timeout 100 bash -c \
+			'[ "$VBN_RANK" -lt 2 ] || export VBN_PROVIDER=ucx
+			exec "$@"' - "${program[@]}"
+		;;
+	*) "$run" -n "$n" --provider "$placement" --timeout 100 \
+		"${program[@]}" ;;
+	esac >"$log" 2>&1 || return
+	sed -n 's/^\[0\] # hash of //p' "$log"
+}
+
+same_bits() {
+	local n=$1 first placement got
+	shift
+	first=$(hashes "$1" "$n")
+	for placement; do
+		got=$(hashes "$placement" "$n")
+		if [ "$(wc -l <<<"$got")" = 8 ] && [ "$got" = "$first" ]; then
+			passed=$((passed + 1))
+			continue
+		fi
+		failed=$((failed + 1))
+		echo "not ok same bits: $n ranks, $placement and $1"
+		diff <(echo "$first") <(echo "$got") | sed 's/^/    /'
+	done
+}
+
 for n in $ranks; do
 	# shellcheck disable=SC2086
 	launch all "$n" $cases
 done
 if [ -z "$cases" ]; then
-	for algo in ring tree; do
-		VBN_COLL_ALGO=$algo VBN_COLL_CHUNK=1000 \
-			launch "$algo, small chunks" 3 allreduce groups bits
+	algorithms='ring tree linear'
+	[ "$provider" != shm ] || algorithms+=' biring double-tree halving
+		hierarchical central sharded decentralized oneshot bruck mapped'
+	for algo in $algorithms; do
+		VBN_COLL_ALGO=$algo VBN_COLL_CHUNK=1000 launch \
+			"$algo, small chunks" 3 blocking mixed-in-flight
 	done
+	for n in 2 4; do
+		COLL_THREAD=1 launch "with a progress thread" "$n" large \
+			blocking user interleaved in-flight mixed-in-flight \
+			many-comms returned-early freed-in-flight \
+			context-closed abort
+	done
+	launch "six ranks" 6 groups
+	launch huge 3 huge
+	[ "$provider" = ucx ] && same_bits 4 shm ucx mixed
 	for n in 2 4; do
 		: >"$log"
 		death "$n" 2>/dev/null # the shell tells of what was killed
 	done
+	: >"$log"
+	COLL_THREAD=1 death 3 2>/dev/null
 fi
+# In the guest that has a device: its processor has other kernels, too.
+[ "$provider" != verbs ] || same_bits 3 shm verbs
 echo "coll: $passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

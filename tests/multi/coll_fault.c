@@ -7,28 +7,12 @@
 #include "coll.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec * 1e3 + (double)ts.tv_nsec / 1e6;
-}
-
-static struct vbn_comm *make(struct test *t)
-{
-	struct vbn_comm *comm = NULL;
-
-	EXPECT(t, vbn_comm_create(&comm, t->ctx, NULL, 0, NULL) == 0);
-	return comm;
-}
 
 void case_arguments(struct test *t)
 {
@@ -52,10 +36,11 @@ void case_arguments(struct test *t)
 				  NULL) == -EINVAL);
 	EXPECT(t, vbn_comm_create(&comm, t->ctx, NULL, 0, &opts) == -EINVAL);
 	EXPECT(t, vbn_comm_create(&comm, t->ctx, twice, 1, &index) == -EINVAL);
-	EXPECT(t, vbn_allreduce(t->world, x, x, 1, VBN_INT32, VBN_SUM, 0) ==
+	EXPECT(t, vbn_allreduce(t->world, x, x, 1, VBN_FLOAT32, VBN_XOR, 0) ==
 			  -EOPNOTSUPP);
-	EXPECT(t, vbn_allreduce(t->world, x, x, 1, VBN_FLOAT32, VBN_MAX, 0) ==
-			  -EOPNOTSUPP);
+	EXPECT(t,
+	       vbn_allreduce(t->world, x, x, 1, VBN_FLOAT32,
+			     (enum vbn_reduction)(VBN_USER + 1), 0) == -EINVAL);
 	EXPECT(t, vbn_allreduce(t->world, x, x, 1, VBN_TYPES, VBN_SUM, 0) ==
 			  -EINVAL);
 	EXPECT(t, vbn_allreduce(t->world, x, NULL, 1, VBN_FLOAT64, VBN_SUM,
@@ -71,20 +56,54 @@ void case_arguments(struct test *t)
 	EXPECT(t, vbn_broadcast_init(t->world, x, 1, VBN_FLOAT64, 0, &ring,
 				     &coll) == (t->n > 1 ? -EOPNOTSUPP : 0));
 	vbn_coll_free(coll);
-	setenv("VBN_COLL_ALGO", "fast", 1);
-	EXPECT(t, vbn_allreduce(t->world, x, x, 1, VBN_FLOAT64, VBN_SUM, 0) ==
-			  (t->n > 1 ? -EINVAL : 0));
-	unsetenv("VBN_COLL_ALGO");
-	setenv("VBN_COLL_CHUNK", "12k", 1);
-	EXPECT(t, vbn_barrier(t->world, 0) == -EINVAL);
-	unsetenv("VBN_COLL_CHUNK");
 	EXPECT(t, vbn_barrier(t->world, WAIT_MS) == 0); /* still well */
+}
+
+/* Read when a communicator is created; the others are not changed. */
+void case_environment(struct test *t)
+{
+	static const char *const bad[][2] = {
+		{"VBN_COLL_ALGO", "fast"},
+		{"VBN_COLL_ALGO", "broadcast:ring"},
+		{"VBN_COLL_ALGO", "ring,alltoall:"},
+		{"VBN_COLL_CHUNK", "12k"},
+		{"VBN_COLL_CHUNK", "-1"},
+		{"VBN_COLL_LANDING", "1M"},
+		{"VBN_COLL_LANDING", "7"},
+		{"VBN_COLL_REPRODUCIBLE", "yes"},
+		{"VBN_COLL_WIRE16", "2"},
+		{"VBN_COLL_TRACE", "on"},
+	};
+	struct vbn_comm *comm = NULL;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		setenv(bad[i][0], bad[i][1], 1);
+		EXPECT(t, vbn_comm_create(&comm, t->ctx, NULL, 0, NULL) ==
+				  -EINVAL);
+		EXPECT(t, strstr(vbn_error(), bad[i][0]) != NULL);
+		EXPECT(t, vbn_barrier(t->world, WAIT_MS) == 0);
+		unsetenv(bad[i][0]);
+	}
+	setenv("VBN_COLL_ALGO", "tree,allgather:bruck,alltoall:linear", 1);
+	setenv("VBN_COLL_CHUNK", "999", 1);
+	comm = make_comm(t);
+	unsetenv("VBN_COLL_ALGO");
+	unsetenv("VBN_COLL_CHUNK");
+	for (int o = 0; comm && o < OPERATIONS; o++) {
+		struct spec s = {.operation = (enum operation)o,
+				 .type = VBN_UINT32,
+				 .count = 5000,
+				 .opts = {.size = sizeof(s.opts)}};
+
+		spec_check(t, comm, &s, POOL, HEAP, 2, 0);
+	}
+	vbn_comm_free(comm);
 }
 
 /* The last rank never calls (B7): -ETIMEDOUT on the others, who name it. */
 void case_missing(struct test *t)
 {
-	struct vbn_comm *comm = make(t);
+	struct vbn_comm *comm = make_comm(t);
 	char name[32];
 	double x = 1, start = now_ms();
 
@@ -105,7 +124,7 @@ void case_missing(struct test *t)
 /* Late, but before the others gave up for good. */
 void case_late(struct test *t)
 {
-	struct vbn_comm *comm = make(t);
+	struct vbn_comm *comm = make_comm(t);
 	struct vbn_coll *coll = NULL;
 	double x = 1;
 
@@ -125,92 +144,9 @@ void case_late(struct test *t)
 	vbn_comm_free(comm);
 }
 
-/* Every rank must be listed with its own call. */
-static void expect_listed(struct test *t, const char *odd, const char *even)
-{
-	EXPECT(t, strstr(vbn_error(), odd) != NULL);
-	EXPECT(t, strstr(vbn_error(), even) != NULL);
-}
-
-/* One rank passes count + 1 (B5), for several sizes. */
-void case_count_differs(struct test *t)
-{
-	static const size_t counts[] = {1, 1000, 65537, 1000000};
-
-	for (size_t c = 0; t->n > 1 && c < 4; c++) {
-		struct vbn_comm *comm = make(t);
-		int odd = (int)(c + 1) % t->n;
-		size_t count = counts[c] + (t->rank == odd);
-		float *data = calloc(count, sizeof(*data));
-		char mine[64], theirs[64];
-		int err = vbn_allreduce(comm, NULL, data, count, VBN_FLOAT32,
-					VBN_SUM, 5000);
-
-		if (!err) /* had returned: then the next call says it */
-			err = vbn_allreduce(comm, NULL, data, counts[c],
-					    VBN_FLOAT32, VBN_SUM, 5000);
-		EXPECT(t, err == -EPROTO);
-		snprintf(theirs, sizeof(theirs),
-			 "rank %d: allreduce of %zu float32", odd,
-			 counts[c] + 1);
-		snprintf(mine, sizeof(mine), ": allreduce of %zu float32",
-			 counts[c]);
-		expect_listed(t, theirs, mine);
-		all_here(t);
-		vbn_comm_free(comm);
-		free(data);
-	}
-}
-
-/* Rank 1 broadcasts, the others allreduce (B6), small and large. */
-void case_operation_differs(struct test *t)
-{
-	for (int root = 0; t->n > 1 && root < t->n; root++)
-		for (size_t count = 10; count < 200000; count *= 10000) {
-			struct vbn_comm *comm = make(t);
-			float *data = calloc(count, sizeof(*data));
-			int err;
-
-			if (t->rank == 1)
-				err = vbn_broadcast(comm, data, count,
-						    VBN_FLOAT32, root, 5000);
-			else
-				err = vbn_allreduce(comm, NULL, data, count,
-						    VBN_FLOAT32, VBN_SUM, 5000);
-			if (!err)
-				err = vbn_barrier(comm, 5000);
-			EXPECT(t, err == -EPROTO);
-			expect_listed(t, "rank 1: broadcast", ": allreduce of");
-			all_here(t);
-			vbn_comm_free(comm);
-			free(data);
-		}
-}
-
-/* Count 0 returns at once; the disagreement comes at the next call. */
-void case_returned_early(struct test *t)
-{
-	struct vbn_comm *comm = make(t);
-	float data[10] = {0};
-	int err;
-
-	if (t->n > 1) {
-		err = vbn_allreduce(comm, NULL, data, t->rank ? 10 : 0,
-				    VBN_FLOAT32, VBN_SUM, 5000);
-		if (t->rank == 0) {
-			usleep(100000);
-			if (!err)
-				err = vbn_barrier(comm, 5000);
-		}
-		EXPECT(t, err == -EPROTO);
-	}
-	all_here(t);
-	vbn_comm_free(comm);
-}
-
 void case_freed_in_flight(struct test *t)
 {
-	struct vbn_comm *comm = make(t);
+	struct vbn_comm *comm = make_comm(t);
 	struct vbn_coll *coll = NULL;
 	double x = 1;
 	int err;
@@ -283,10 +219,130 @@ void case_context_closed(struct test *t)
 	all_here(t);
 }
 
+/* ---- aborted from another thread ---- */
+
+struct aborter {
+	struct vbn_comm *comm;
+	double at_ms;
+};
+
+static void *abort_later(void *arg)
+{
+	struct aborter *aborter = arg;
+
+	usleep(150000);
+	aborter->at_ms = now_ms();
+	vbn_comm_abort(aborter->comm);
+	return NULL;
+}
+
+/* All but the last, who comes never, wait; then rank 0's thread aborts. */
+static void check_abort(struct test *t, bool poll)
+{
+	struct aborter aborter = {.comm = make_comm(t)};
+	struct vbn_comm *comm = aborter.comm;
+	struct vbn_coll *coll = NULL;
+	double x[2] = {1, 1}, start = now_ms();
+	pthread_t thread;
+	int err = -EINPROGRESS;
+
+	EXPECT(t, vbn_allreduce_init(comm, NULL, x, 2, VBN_FLOAT64, VBN_SUM,
+				     NULL, &coll) == 0);
+	all_here(t);
+	if (t->rank == 0)
+		EXPECT(t,
+		       !pthread_create(&thread, NULL, abort_later, &aborter));
+	if (t->n > 1 && t->rank < t->n - 1) {
+		EXPECT(t, vbn_coll_start(coll) == 0);
+		while (poll && err == -EINPROGRESS &&
+		       now_ms() < start + WAIT_MS)
+			err = vbn_coll_test(coll);
+		if (!poll)
+			err = vbn_coll_wait(coll, WAIT_MS);
+		EXPECT(t, err == -ECANCELED);
+		EXPECT(t, strstr(vbn_error(), "rank 0 aborted") != NULL);
+		EXPECT(t, now_ms() - start < 1150);
+	}
+	if (t->rank == 0) {
+		pthread_join(thread, NULL);
+		EXPECT(t, now_ms() - aborter.at_ms < 1000);
+	}
+	all_here(t);
+	/* Everybody's later calls, too, even if none was in flight. */
+	err = vbn_coll_start(coll);
+	err = err ? err : vbn_coll_wait(coll, 1000);
+	/* The last rank's has all it needs if the others had sent it before. */
+	EXPECT(t, err == -ECANCELED || (!err && t->rank == t->n - 1));
+	EXPECT(t, vbn_barrier(comm, 1000) == -ECANCELED);
+	all_here(t);
+	vbn_coll_free(coll);
+	vbn_comm_free(comm);
+}
+
+void case_abort(struct test *t)
+{
+	check_abort(t, false);
+	check_abort(t, true);
+	EXPECT(t, vbn_barrier(t->world, WAIT_MS) == 0); /* others are well */
+}
+
+struct in_callback {
+	struct test *t;
+	struct vbn_coll *coll;
+	int blocking, wait;
+	bool ran;
+};
+
+static void call_inside(void *arg, struct vbn_ep *from, uint32_t value)
+{
+	struct in_callback *in = arg;
+	double x = 1;
+
+	(void)from;
+	(void)value;
+	in->blocking = vbn_allreduce(in->t->world, NULL, &x, 1, VBN_FLOAT64,
+				     VBN_SUM, WAIT_MS);
+	EXPECT(in->t, vbn_coll_start(in->coll) == 0); /* may be begun */
+	in->wait = vbn_coll_wait(in->coll, WAIT_MS);
+	in->ran = true;
+}
+
+/* Waiting inside a handler is refused at once, and breaks nothing. */
+void case_in_callback(struct test *t)
+{
+	struct in_callback in = {.t = t};
+	double x = 1, end = now_ms() + WAIT_MS;
+	struct vbn_op op = {0};
+	struct vbn_ep *self;
+	int err;
+
+	EXPECT(t, vbn_allreduce_init(t->world, NULL, &x, 1, VBN_FLOAT64,
+				     VBN_SUM, NULL, &in.coll) == 0);
+	EXPECT(t, vbn_notify_handler(t->ctx, VBN_CHANNEL_USER, call_inside,
+				     &in) == 0);
+	EXPECT(t, vbn_ep_open(&self, t->ctx, t->rank, 0) == 0);
+	all_here(t);
+	while ((err = vbn_notify(self, &op, VBN_CHANNEL_USER, 1, 0)) ==
+		       -EAGAIN &&
+	       now_ms() < end)
+		vbn_ctx_wait(t->ctx, 1);
+	EXPECT(t, err == 0);
+	while (!in.ran && now_ms() < end)
+		vbn_ctx_wait(t->ctx, 1);
+	EXPECT(t, in.ran && in.blocking == -EDEADLK);
+	/* Over at once if all others had started it. */
+	EXPECT(t, in.wait == -EDEADLK || in.wait == 0);
+	EXPECT(t, vbn_coll_wait(in.coll, WAIT_MS) == 0 && x == t->n);
+	vbn_wait(t->ctx, &op, WAIT_MS);
+	vbn_notify_handler(t->ctx, VBN_CHANNEL_USER, NULL, NULL);
+	vbn_coll_free(in.coll);
+	all_here(t);
+}
+
 /* The last rank is killed while all are in calls. */
 void case_death(struct test *t)
 {
-	struct vbn_comm *comm = make(t);
+	struct vbn_comm *comm = make_comm(t);
 	size_t count = (size_t)1 << 20;
 	float *data = calloc(count, sizeof(*data));
 	char name[32];

@@ -1,283 +1,330 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Every plan in the simulator, with the real executor and kernels: n from 1
- * to 64, odd counts, small windows, one or two landing slots, direct puts or
- * all through landing, in place or not, random orders. The sum is exact
- * (small integers), the same on all ranks, and no schedule stops.
+ * Every algorithm of every operation in the simulator, with the real executor
+ * and kernels: results are right and the same on all ranks, rules are kept
+ * and no schedule stops, whatever the number of ranks, the count, the type,
+ * the window, the landing slots, the layout and the order of events.
+ *
+ * What does not matter to the others takes turns in the fast form. --kinds:
+ * each type and reduction with each shape (B1), and nothing else; --full: that,
+ * and more of all the others, which takes hours.
  */
-#include "sim.h"
+#include "coll_case.h"
+#include "reduce.h"
 
-#include <CUnit/Basic.h>
+#include "cunit_run.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 64, COUNT_MOST = 65537 };
+static bool full;
+static unsigned turn;
 
-static float *in[MOST], *out[MOST];
-static float *pool;
+static const struct coll_kind {
+	enum vbn_type type;
+	enum vbn_reduction reduction;
+	bool wire16;
+} usual[] = {
+	{VBN_FLOAT32, VBN_SUM, false},	   {VBN_BFLOAT16, VBN_SUM, false},
+	{VBN_FLOAT16, VBN_AVERAGE, false}, {VBN_INT32, VBN_AVERAGE, false},
+	{VBN_BFLOAT16, VBN_SUM, true},	   {VBN_FLOAT64, VBN_PRODUCT, false},
+	{VBN_UINT8, VBN_XOR, false},
+};
 
-static int open_pool(void)
+enum { USUAL = sizeof(usual) / sizeof(*usual) };
+
+/* What takes turns. */
+static struct coll_case pick(enum plan_operation operation,
+			     enum plan_algorithm algorithm, int n,
+			     uint64_t count)
 {
-	pool = calloc((size_t)2 * MOST * COUNT_MOST, sizeof(*pool));
-	for (int r = 0; pool && r < MOST; r++) {
-		in[r] = pool + (size_t)2 * (size_t)r * COUNT_MOST;
-		out[r] = in[r] + COUNT_MOST;
-	}
-	return pool ? 0 : 1;
-}
+	static const unsigned windows[] = {1, 64, 2, 64, 3, 8};
+	unsigned t = turn++;
+	const struct coll_kind *kind = &usual[t % USUAL];
+	uint64_t small = count >= 1000 ? count / 13 + 1 : 1 + t % 2;
 
-static int close_pool(void)
-{
-	free(pool);
-	return 0;
-}
-
-static float value(int rank, uint64_t i)
-{
-	return (float)((i * 31 + (uint64_t)rank * 17) % 251);
-}
-
-static void fill(const struct plan_shape *shape)
-{
-	for (int r = 0; r < shape->n; r++)
-		for (uint64_t i = 0; i < shape->count; i++) {
-			in[r][i] = value(r, i);
-			out[r][i] = r == shape->root ? value(r, i) : -1;
-		}
-}
-
-static float right(const struct plan_shape *shape, uint64_t i)
-{
-	float sum = 0;
-
-	if (shape->algorithm == PLAN_TREE_BROADCAST)
-		return value(shape->root, i);
-	for (int r = 0; r < shape->n; r++)
-		sum += value(r, i);
-	return sum;
-}
-
-static void run(struct plan_shape shape, unsigned window, unsigned slots,
-		bool direct, bool in_place, uint64_t seed)
-{
-	const void *from[MOST];
-	void *to[MOST];
-	struct sim_options opts = {
-		.shape = shape,
-		.type = VBN_FLOAT32,
-		.reduction = VBN_SUM,
-		.window = window,
-		.slots = slots,
-		.direct = direct,
-		.seed = seed,
-		.alpha = 1e-6,
-		.beta = 1e-10,
-		.gamma = 1e-10,
-		.in = from,
-		.out = to,
+	return (struct coll_case){
+		.shape = {.operation = operation,
+			  .algorithm = algorithm,
+			  .n = n,
+			  .root = coll_has_root(operation) ? (int)(t / 2) % n
+							   : 0,
+			  .count = count,
+			  .chunk = t / 3 % 2 ? small : 1 << 20,
+			  .in_place = t / 5 % 2},
+		.type = kind->type,
+		.reduction = kind->reduction,
+		.wire16 = kind->wire16,
+		.parts = coll_has_layout(operation)
+				 ? (enum coll_parts)(t / 4 % COLL_PARTS)
+				 : COLL_EVEN,
+		.hosts = (enum coll_hosts)(t / 2 % COLL_HOSTS),
+		.window = windows[t % 6],
+		.slots = t / 2 % 2 ? 4 : 1,
+		.direct = t / 11 % 3 > 0,
+		.warm = t / 7 % 2,
+		.seed = t % 4 ? t : 0,
 	};
-	struct sim_result result;
+}
+
+static void must_be_right(const struct coll_case *c)
+{
+	char why[600];
 	int err;
 
-	fill(&shape);
-	for (int r = 0; r < shape.n; r++) {
-		from[r] = in[r];
-		to[r] = in_place && shape.algorithm != PLAN_TREE_BROADCAST
-				? in[r]
-				: out[r];
-	}
-	err = sim_run(&opts, &result);
-	if (err)
-		fprintf(stderr,
-			"%s n %d count %llu chunk %llu window %u slots %u direct %d seed %llu: %s\n",
-			plan_name(shape.algorithm), shape.n,
-			(unsigned long long)shape.count,
-			(unsigned long long)shape.chunk, window, slots, direct,
-			(unsigned long long)seed, result.why);
-	CU_ASSERT_FATAL(err == 0);
-	if (shape.algorithm == PLAN_DISSEMINATION) {
-		CU_ASSERT_FATAL(result.first_end >= result.last_start);
+	if (!coll_case_exists(c))
 		return;
+	err = coll_case_run(c, why, sizeof(why));
+	if (err)
+		fprintf(stderr, "%s: %s\n", strerror(-err), why);
+	CU_ASSERT_EQUAL_FATAL(err, 0);
+}
+
+/* ---- every number of ranks ---- */
+
+static void sizes_of(enum plan_operation operation,
+		     enum plan_algorithm algorithm,
+		     const struct plan_algo *algo)
+{
+	(void)algo;
+	for (int n = 1; n <= 64; n++) {
+		uint64_t m = (uint64_t)n;
+		uint64_t counts[] = {m + 1, 1, m, m - 1, 0, 2, 131};
+		size_t some = full || n <= 9 ? 7 : 1;
+
+		for (size_t i = 0; i < some; i++) {
+			uint64_t count = counts[some > 1 ? i : turn % 6];
+			struct coll_case c =
+				pick(operation, algorithm, n, count);
+
+			/* All to all of many in many pieces is for --full. */
+			if (!full && n > 16 && c.shape.chunk < count / 3)
+				c.shape.chunk = count / 3;
+			must_be_right(&c);
+		}
 	}
-	for (uint64_t i = 0; i < shape.count; i++)
-		CU_ASSERT_FATAL(((float *)to[0])[i] == right(&shape, i));
-	for (int r = 1; r < shape.n; r++)
-		CU_ASSERT_FATAL(
-			memcmp(to[r], to[0], shape.count * sizeof(float)) == 0);
 }
 
 static void every_size(void)
 {
-	static const unsigned windows[] = {1, 2, 3, 8, 64};
-	unsigned turn = 0;
+	coll_for_all(sizes_of);
+}
 
-	for (int n = 1; n <= MOST; n++) {
-		uint64_t m = (uint64_t)n;
-		uint64_t counts[] = {0, 1, 2, m - 1, m, m + 1, 1009};
+/* ---- B1: every type and reduction ---- */
 
-		for (int a = PLAN_RING_ALLREDUCE; a < PLAN_ALGORITHMS; a++)
-			for (size_t c = 0; c < sizeof(counts) / sizeof(*counts);
-			     c++)
-				for (unsigned w = 0; w < 5; w++, turn++)
-					run(
-						(struct plan_shape){
-							(enum plan_algorithm)a,
-							0, n,
-							(int)(turn %
-							      (unsigned)n),
-							counts[c],
-							turn % 3 ? 7 : 1009},
-						windows[w], 1 + turn % 2,
-						turn & 1, turn & 2,
-						turn % 5 ? turn : 0);
+static const int types_most = VBN_TYPES * VBN_REDUCTIONS * 2;
+
+static void kind_at(struct coll_case *c, int i)
+{
+	c->type = (enum vbn_type)(i % VBN_TYPES);
+	c->reduction = (enum vbn_reduction)(i / VBN_TYPES % VBN_REDUCTIONS);
+	c->wire16 = i / VBN_TYPES / VBN_REDUCTIONS;
+}
+
+/*
+ * The kinds that a shape is tried with. Fast: the next one that exists; with
+ * as many shapes as there are, each kind meets each algorithm.
+ */
+static void kinds_of(struct coll_case c, int *next)
+{
+	int tried = 0;
+
+	if (!coll_reduces(c.shape.operation)) {
+		must_be_right(&c);
+		return;
+	}
+	while (tried < (full ? types_most : 1)) {
+		kind_at(&c, *next);
+		*next = (*next + 1) % types_most;
+		if (full || reduce_find(c.type, c.reduction, c.wire16)) {
+			must_be_right(&c);
+			tried++;
+		}
 	}
 }
 
-static void large(void)
+static void exhaust(enum plan_operation operation,
+		    enum plan_algorithm algorithm, const struct plan_algo *algo)
 {
-	static const int sizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 33, 64};
+	int next = 0;
 
-	for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++)
-		for (int a = PLAN_RING_ALLREDUCE; a < PLAN_DISSEMINATION; a++)
-			for (uint64_t seed = 0; seed < 3; seed++)
-				run((struct plan_shape){(enum plan_algorithm)a,
-							0, sizes[s], 0,
-							COUNT_MOST, 1000},
-				    64, 4, seed != 1, seed == 2, seed);
-	run((struct plan_shape){PLAN_LOCAL, 0, 1, 0, 1009, 10}, 64, 4, true,
-	    false, 0);
+	(void)algo;
+	for (int n = 1; n <= 9; n++) {
+		uint64_t m = (uint64_t)n;
+		uint64_t counts[] = {0, 1, m - 1, m, m + 1, 1000, 65537};
+
+		for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
+			for (int place = 0; place < 2; place++) {
+				struct coll_case c = pick(operation, algorithm,
+							  n, counts[i]);
+
+				if (counts[i] > 1000 && !full &&
+				    (place || n != 5))
+					continue;
+				c.shape.in_place = place;
+				if (c.shape.chunk < counts[i] / 20)
+					c.shape.chunk = counts[i] / 20;
+				kinds_of(c, &next);
+			}
+	}
 }
 
-/* The tightest resources under many random schedules. */
+static void every_kind(void)
+{
+	coll_for_all(exhaust);
+}
+
+/* ---- the tightest resources under many random schedules ---- */
+
+static void storm(enum plan_operation operation, enum plan_algorithm algorithm,
+		  const struct plan_algo *algo)
+{
+	unsigned most = full ? 4000 : 60;
+
+	(void)algo;
+	for (unsigned seed = 1; seed < most; seed++) {
+		struct coll_case c = pick(operation, algorithm,
+					  2 + (int)(seed % 13), 37 + seed % 11);
+
+		if (operation == PLAN_OP_ALLGATHER ||
+		    operation == PLAN_OP_ALLTOALL)
+			c.shape.count = 1 + seed % 5;
+		c.shape.chunk = 1 + seed % 3;
+		c.seed = turn;
+		must_be_right(&c);
+	}
+}
+
 static void storms(void)
 {
-	for (uint64_t seed = 1; seed < 400; seed++) {
-		int n = 2 + (int)(seed % 13);
-
-		for (int a = PLAN_RING_ALLREDUCE; a < PLAN_ALGORITHMS; a++)
-			run((struct plan_shape){(enum plan_algorithm)a, 0, n,
-						(int)(seed % (unsigned)n),
-						37 + seed % 11, 2},
-			    1 + (unsigned)(seed % 8), 1 + (unsigned)(seed % 2),
-			    seed & 4, seed & 8, seed);
-	}
+	coll_for_all(storm);
 }
 
-static struct sim_result price(enum plan_algorithm algorithm, int n,
-			       uint64_t count, uint64_t chunk, double alpha,
-			       double beta)
+/* ---- the order of sums ---- */
+
+static unsigned ordered;
+
+/* in_order: the bits of the sum in the order of the ranks, whatever n. */
+static void order(enum plan_operation operation, enum plan_algorithm algorithm,
+		  const struct plan_algo *algo)
 {
+	if (!coll_reduces(operation))
+		return;
+	ordered += algo->in_order && algorithm != PLAN_LOCAL;
+	for (int n = 1; n <= 25; n += n < 9 ? 1 : 8)
+		for (unsigned i = 0; i < USUAL; i++) {
+			struct coll_case c = pick(operation, algorithm, n, 67);
+
+			c.values = COLL_ROUNDED;
+			must_be_right(&c);
+		}
+}
+
+static void orders(void)
+{
+	coll_for_all(order);
+	CU_ASSERT(ordered >= 4);
+}
+
+/* ---- B12: a sum is rounded once ---- */
+
+static const uint16_t one = 0x3f80; /* bfloat16 */
+
+/* Dry first: who would need more pairs of ranks than memory should hold? */
+static bool is_wide_spread(struct sim_options opts)
+{
+	struct sim_result result;
+
+	opts.shape.n = 64;
+	opts.in = NULL;
+	opts.out = NULL;
+	return sim_run(&opts, &result) == 0 && result.pairs > 64 * 20;
+}
+
+static void add_ones(enum plan_operation operation,
+		     enum plan_algorithm algorithm, int n, uint16_t sum)
+{
+	enum { MOST = 4096 };
+	static uint16_t ins[MOST][1], outs[MOST];
+	static const void *in[MOST];
+	static void *out[MOST];
 	struct sim_options opts = {
-		.shape = {algorithm, 0, n, 0, count, chunk},
-		.type = VBN_FLOAT32,
+		.shape = {.operation = operation,
+			  .algorithm = algorithm,
+			  .n = n,
+			  .count = 1,
+			  .chunk = 1},
+		.type = VBN_BFLOAT16,
 		.reduction = VBN_SUM,
 		.window = 64,
-		.slots = 64,
-		.direct = true,
-		.alpha = alpha,
-		.beta = beta,
-	};
-	struct sim_result result;
-
-	CU_ASSERT_FATAL(sim_run(&opts, &result) == 0);
-	return result;
-}
-
-/* Rounds, bytes and fan-in are what the literature says. */
-static void prices(void)
-{
-	for (int n = 2; n <= MOST; n++) {
-		uint64_t m = (uint64_t)n;
-		unsigned rounds = plan_log2(m);
-		struct sim_result r;
-
-		r = price(PLAN_RING_ALLREDUCE, n, m * 100, 1000, 1, 0);
-		CU_ASSERT(r.time > 2 * (n - 1) - 1e-6 &&
-			  r.time < 2 * (n - 1) + 1e-6);
-		CU_ASSERT_EQUAL(r.max_sent, 2 * (m - 1) * 100);
-		CU_ASSERT_EQUAL(r.max_received, 2 * (m - 1) * 100);
-		CU_ASSERT_EQUAL(r.peak_fan_in, 1);
-		r = price(PLAN_TREE_BROADCAST, n, 10, 1000, 1, 0);
-		CU_ASSERT(r.time < rounds + 1.5);
-		CU_ASSERT_EQUAL(r.max_received, 10);
-		r = price(PLAN_TREE_ALLREDUCE, n, 10, 1000, 1, 0);
-		CU_ASSERT(r.time < 2 * rounds + 1.5);
-		CU_ASSERT_EQUAL(r.max_sent, rounds * 10);
-		r = price(PLAN_DISSEMINATION, n, 0, 1, 1, 0);
-		CU_ASSERT(r.time > rounds - 1e-6 && r.time < rounds + 1e-6);
-	}
-}
-
-/* Bandwidth: pipelining brings the ring to its bound, and the tree near. */
-static void pipelining(void)
-{
-	const uint64_t count = 1 << 22;
-	double bytes = (double)count * 4;
-	struct sim_result r;
-
-	r = price(PLAN_RING_ALLREDUCE, 8, count, 1 << 14, 1e-6, 1e-10);
-	CU_ASSERT(r.time < 1.1 * 2 * 7 / 8 * bytes * 1e-10);
-	r = price(PLAN_TREE_BROADCAST, 2, count, 1 << 14, 1e-6, 1e-10);
-	CU_ASSERT(r.time < 1.1 * bytes * 1e-10);
-}
-
-/* B3 in the simulator, dry: offsets, waits and puts beyond 32 bits agree. */
-static void above_32_bits(void)
-{
-	const uint64_t count = (UINT64_C(1) << 31) + 5;
-	struct sim_result r;
-
-	for (int n = 1; n <= 5; n++)
-		for (int a = PLAN_RING_ALLREDUCE; a < PLAN_DISSEMINATION; a++)
-			r = price((enum plan_algorithm)a, n, count, 1 << 18, 0,
-				  1e-10);
-	CU_ASSERT_EQUAL(r.max_received, count);
-}
-
-static void refusals(void)
-{
-	struct sim_options opts = {
-		.shape = {PLAN_RING_ALLREDUCE, 0, 2, 0, 1, 1},
-		.type = VBN_FLOAT32,
-		.window = 64,
 		.slots = 1,
+		.direct = true,
+		.in = in,
+		.out = out,
 	};
-	struct sim_result result;
+	struct sim_result result = {.why = ""};
+	int err;
 
-	CU_ASSERT_EQUAL(sim_run(&opts, &result), 0);
-	opts.window = 0;
-	CU_ASSERT_EQUAL(sim_run(&opts, &result), -EINVAL);
-	opts.window = 65;
-	CU_ASSERT_EQUAL(sim_run(&opts, &result), -EINVAL);
-	opts.window = 64;
-	opts.slots = 0;
-	CU_ASSERT_EQUAL(sim_run(&opts, &result), -EINVAL);
-	opts.slots = 1;
-	opts.type = VBN_INT8;
-	CU_ASSERT_EQUAL(sim_run(&opts, &result), -EINVAL);
+	for (int r = 0; r < n; r++) {
+		ins[r][0] = one;
+		in[r] = ins[r];
+		out[r] = &outs[r];
+		outs[r] = 0;
+	}
+	if (n > 512 && is_wide_spread(opts))
+		return;
+	err = sim_run(&opts, &result);
+	if (err)
+		fprintf(stderr, "%s n %d: %s\n", plan_name(algorithm), n,
+			result.why);
+	CU_ASSERT_EQUAL_FATAL(err, 0);
+	CU_ASSERT_EQUAL_FATAL(outs[0], sum);
+	for (int r = 1; r < n && operation == PLAN_OP_ALLREDUCE; r++)
+		CU_ASSERT_EQUAL_FATAL(outs[r], sum);
 }
 
-int main(void)
+/* Of hierarchical and of parts, every_kind() says enough. */
+static void ones(enum plan_operation operation, enum plan_algorithm algorithm,
+		 const struct plan_algo *algo)
 {
-	CU_pSuite suite;
-	unsigned failed, ran;
+	(void)algo;
+	if ((operation != PLAN_OP_ALLREDUCE && operation != PLAN_OP_REDUCE) ||
+	    algorithm == PLAN_LOCAL || algorithm == PLAN_HIERARCHICAL)
+		return;
+	add_ones(operation, algorithm, full ? 512 : 300,
+		 full ? 0x4400 : 0x4396);
+	if (full || algorithm == PLAN_TREE || algorithm == PLAN_DOUBLING)
+		add_ones(operation, algorithm, 4096, 0x4580);
+}
 
-	if (CU_initialize_registry() != CUE_SUCCESS)
-		return 1;
-	suite = CU_add_suite("sim", open_pool, close_pool);
-	if (!suite || !CU_ADD_TEST(suite, every_size) ||
-	    !CU_ADD_TEST(suite, large) || !CU_ADD_TEST(suite, storms) ||
-	    !CU_ADD_TEST(suite, prices) || !CU_ADD_TEST(suite, pipelining) ||
-	    !CU_ADD_TEST(suite, above_32_bits) || !CU_ADD_TEST(suite, refusals))
-		return 1;
-	CU_basic_set_mode(CU_BRM_VERBOSE);
-	CU_basic_run_tests();
-	failed = CU_get_number_of_tests_failed() +
-		 CU_get_number_of_suites_failed();
-	ran = CU_get_number_of_tests_run();
-	CU_cleanup_registry();
-	return failed > 0 || ran != 7;
+static void many_ones(void)
+{
+	coll_for_all(ones);
+}
+
+static CU_TestInfo tests[] = {
+	{"every size", every_size}, {"every kind", every_kind},
+	{"storms", storms},	    {"the order of sums", orders},
+	{"many ones", many_ones},   CU_TEST_INFO_NULL,
+};
+
+static CU_SuiteInfo suites[] = {
+	{"sim", NULL, NULL, NULL, NULL, tests},
+	CU_SUITE_INFO_NULL,
+};
+
+static CU_TestInfo kinds[] = {{"every kind", every_kind}, CU_TEST_INFO_NULL};
+
+static CU_SuiteInfo kinds_alone[] = {
+	{"sim", NULL, NULL, NULL, NULL, kinds},
+	CU_SUITE_INFO_NULL,
+};
+
+int main(int argc, char **argv)
+{
+	bool alone = argc > 1 && !strcmp(argv[1], "--kinds");
+
+	full = alone || (argc > 1 && !strcmp(argv[1], "--full"));
+	return run_suites(alone ? kinds_alone : suites);
 }
