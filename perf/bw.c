@@ -1,287 +1,330 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * put-bw: rank 0 streams puts into one buffer of rank 1's, DEPTH in flight.
- * The average is over all bytes from the first post until a flush has
- * completed, that is until all of them have landed. MB are 2^20 bytes, as
- * perftest's. With --raw the same stream runs on ibverbs alone, in turns.
+ * Bandwidth of the library's operations: a stream over each endpoint (a lane),
+ * a number of operations in flight on each. A stream of puts ends when a flush
+ * of each lane has completed, that is when all data has landed; of gets and
+ * sends, with the last completion.
+ *
+ * All operations of a lane read and write the same two buffers, as perftest's
+ * do; all carry the same data, so that is what --validate compares with.
  */
+#include "check.h"
 #include "perf.h"
-#include "stats.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DEPTH	128
-#define TURNS	4
-#define LARGEST (8u << 20)
+#define RECEIVES 128
+
+struct lane;
+
+struct slot {
+	struct vbn_op op;
+	struct lane *lane;
+	struct slot *next_free;
+};
+
+struct lane {
+	struct bw *bw;
+	struct vbn_ep *ep;
+	uint8_t *local, *target;
+	struct vbn_rkey rkey;
+	struct slot *slots, *free;
+	size_t nfree, left; /* to be posted in this turn */
+	struct slot recvs[RECEIVES];
+	struct vbn_op flush;
+	uint64_t expected; /* seed of what is sent here */
+};
 
 struct bw {
 	struct perf *p;
-	struct raw *raw;
-	uint8_t *local, *target;
-	struct vbn_rkey rkey;
-	struct vbn_op ops[DEPTH], flush;
-	double *posted, *times; /* of each put: seconds */
-	size_t completed;
-	int status; /* of the first put that failed */
-	bool heading;
+	size_t room, nlanes;
+	struct lane *lanes;
+	struct turn *turn;
+	size_t posted, completed;
+	uint64_t received, awaited; /* messages, since the start */
+	int status;		    /* of a failure, which has been told */
 };
 
-static void bw_done(struct vbn_op *op)
+static void fail(struct bw *b, const struct vbn_op *op, int status)
 {
-	struct bw *b = op->arg;
-
-	if (op->status != 0 && b->status == 0)
-		b->status = op->status;
-	b->times[b->completed++] = perf_now();
+	if (b->status == 0)
+		perf_op_failed(op);
+	b->status = status;
 }
 
-/* Post put @i of @n; those before the last of a burst say that more follows. */
-static int post(struct bw *b, size_t size, size_t i, bool more)
+static void on_done(struct vbn_op *op)
 {
-	struct vbn_op *op = &b->ops[i % DEPTH];
+	struct slot *slot = op->arg;
+	struct lane *lane = slot->lane;
+	struct bw *b = lane->bw;
+
+	if (!b->turn)
+		return; /* cancelled at the end */
+	if (op->status != 0)
+		fail(b, op, op->status);
+	b->turn->completed[b->completed++] = perf_ticks();
+	slot->next_free = lane->free;
+	lane->free = slot;
+	lane->nfree++;
+}
+
+static void on_receive(struct vbn_op *op)
+{
+	struct slot *slot = op->arg;
+	struct lane *lane = slot->lane;
+	struct bw *b = lane->bw;
+	int rc = op->status;
+
+	if (rc == -ECANCELED)
+		return; /* at the end */
+	if (rc != 0) {
+		fail(b, op, rc);
+		return;
+	}
+	if (b->p->opts.validate)
+		rc = perf_compare(b->p, lane->target, op->bytes, lane->expected,
+				  b->received);
+	if (rc == 0)
+		rc = vbn_recv(lane->ep, op, lane->target, b->room);
+	if (rc != 0 && b->status == 0)
+		b->status = rc == -EBADMSG ? rc : perf_failed(rc, "receiving");
+	b->received++;
+}
+
+/* ---- the stream ---- */
+
+static int post(struct lane *lane, bool more)
+{
+	struct bw *b = lane->bw;
+	struct slot *slot = lane->free;
+	unsigned flags = more ? VBN_MORE : 0;
+	size_t size = b->turn->size;
 	int rc;
 
-	op->done = bw_done;
-	op->arg = b;
-	b->posted[i] = perf_now();
-	rc = vbn_put(b->p->ep, op, b->local, size, &b->rkey, 0,
-		     more ? VBN_MORE : 0);
-	return rc;
-}
-
-static int flush(struct bw *b)
-{
-	int rc;
-
-	do {
-		rc = vbn_flush(b->p->ep, &b->flush);
-		if (rc == -EAGAIN)
-			perf_drive(b->p);
-	} while (rc == -EAGAIN);
-	while (rc == 0 && b->flush.status == -EINPROGRESS)
-		perf_drive(b->p);
-	return rc ? rc : b->flush.status;
-}
-
-/*
- * Completions come in the order posted on no promise: a slot is free when its
- * own operation is over.
- */
-static int stream(struct bw *b, size_t size, size_t n, double *end)
-{
-	size_t i = 0;
-	int rc = 0;
-
-	b->completed = 0;
-	while (rc == 0 && b->status == 0 && b->completed < n) {
-		bool free_slot = b->ops[i % DEPTH].status != -EINPROGRESS;
-
-		if (i < n && free_slot) {
-			bool next =
-				i + 1 < n &&
-				b->ops[(i + 1) % DEPTH].status != -EINPROGRESS;
-
-			rc = post(b, size, i, next);
-			if (rc == 0)
-				i++;
-			if (rc != -EAGAIN)
-				continue;
-			rc = 0;
-		}
-		perf_drive(b->p);
+	lane->free = slot->next_free;
+	b->turn->posted[b->posted] = perf_ticks();
+	switch (b->p->opts.test->op) {
+	case PERF_PUT:
+		rc = vbn_put(lane->ep, &slot->op, lane->local, size,
+			     &lane->rkey, 0, flags);
+		break;
+	case PERF_GET:
+		rc = vbn_get(lane->ep, &slot->op, lane->local, size,
+			     &lane->rkey, 0, flags);
+		break;
+	default:
+		rc = vbn_send(lane->ep, &slot->op, lane->local, size, flags);
 	}
-	if (rc == 0)
-		rc = b->status;
-	if (rc == 0)
-		rc = flush(b);
-	*end = perf_now();
-	return rc ? perf_failed(rc, "stream of puts") : 0;
-}
-
-/* What rank 1 does: let the stream land, until rank 0 comes to meet it. */
-static int meet_after(struct bw *b)
-{
-	return perf_meet(b->p);
-}
-
-struct sums {
-	double seconds, peak; /* puts per second */
-	size_t count;
-};
-
-static void add(struct sums *s, const struct bw *b, size_t n, double end)
-{
-	double peak = stats_peak_rate(b->posted, b->times, n, DEPTH);
-
-	s->seconds += end - b->posted[0];
-	s->count += n;
-	if (peak > s->peak)
-		s->peak = peak;
-}
-
-static int turn(struct bw *b, size_t size, size_t n, struct sums *ours,
-		struct sums *raw)
-{
-	double end = 0;
-	int rc = 0;
-
-	if (b->p->rank == 0) {
-		rc = stream(b, size, n, &end);
-		add(ours, b, n, end);
-	}
-	if (rc == 0)
-		rc = meet_after(b);
-	if (rc != 0 || !b->raw)
+	if (rc != 0) {
+		slot->next_free = lane->free;
+		lane->free = slot;
 		return rc;
-	rc = raw_stream(b->raw, size, n, b->posted, b->times);
-	if (rc == 0 && b->p->rank == 0)
-		add(raw, b, n, b->times[n - 1]);
-	return rc ? rc : meet_after(b);
-}
-
-static void print_line(size_t size, const struct sums *s, const char *what)
-{
-	double mb = (double)size / (1 << 20);
-	double rate = (double)s->count / s->seconds;
-
-	printf("%9zu %11zu %18.2f %18.2f %15.6f%s%s\n", size, s->count,
-	       (s->peak > rate ? s->peak : rate) * mb, rate * mb, rate / 1e6,
-	       *what ? "  " : "", what);
-}
-
-static cJSON *as_json(size_t size, const struct sums *s)
-{
-	double mb = (double)size / (1 << 20);
-	double rate = (double)s->count / s->seconds;
-	cJSON *o = cJSON_CreateObject();
-
-	cJSON_AddNumberToObject(o, "iterations", (double)s->count);
-	cJSON_AddNumberToObject(o, "peak_mb_s",
-				(s->peak > rate ? s->peak : rate) * mb);
-	cJSON_AddNumberToObject(o, "avg_mb_s", rate * mb);
-	cJSON_AddNumberToObject(o, "msg_rate_mpps", rate / 1e6);
-	return o;
-}
-
-static void report(struct bw *b, size_t size, const struct sums *ours,
-		   const struct sums *raw)
-{
-	cJSON *o = cJSON_CreateObject();
-	double ratio;
-
-	if (!b->heading) {
-		b->heading = true;
-		printf("verbena-perf put-bw: rank 0 to rank 1, %d in flight, "
-		       "provider %s%s%s\n",
-		       DEPTH, vbn_ep_provider(b->p->ep),
-		       b->raw ? ", raw: ibverbs on " : "",
-		       b->raw ? raw_device(b->raw) : "");
-		printf("%9s %11s %18s %18s %15s\n", "#bytes", "#iterations",
-		       "BW peak[MB/sec]", "BW average[MB/sec]",
-		       "MsgRate[Mpps]");
 	}
-	cJSON_AddNumberToObject(o, "bytes", (double)size);
-	print_line(size, ours, b->raw ? "verbena" : "");
-	cJSON_AddItemToObject(o, "verbena", as_json(size, ours));
-	if (b->raw) {
-		ratio = (double)ours->count / ours->seconds /
-			((double)raw->count / raw->seconds);
-		print_line(size, raw, "raw");
-		printf("ratio of average bandwidths: verbena / raw %.3f\n",
-		       ratio);
-		cJSON_AddItemToObject(o, "raw", as_json(size, raw));
-		cJSON_AddNumberToObject(o, "ratio_raw", ratio);
-	}
-	fflush(stdout);
-	perf_result(b->p, o);
-}
-
-static int one_size(struct perf *p, size_t size, void *arg)
-{
-	struct bw *b = arg;
-	size_t n = perf_iterations(p, size), warmup = perf_warmup(p, n);
-	size_t turns = b->raw && n >= TURNS ? TURNS : 1, done = 0;
-	struct sums ours = {0}, raw = {0}, unused = {0};
-	int rc = perf_meet(p);
-
-	b->times = perf_samples(n > warmup ? n : warmup);
-	b->posted = perf_samples(n > warmup ? n : warmup);
-	if (rc == 0 && warmup)
-		rc = turn(b, size, warmup, &unused, &unused);
-	for (size_t k = 0; k < turns && rc == 0; k++) {
-		size_t count = n * (k + 1) / turns - done;
-
-		rc = turn(b, size, count, &ours, &raw);
-		done += count;
-	}
-	if (rc == 0 && p->rank == 0)
-		report(b, size, &ours, &raw);
-	free(b->times);
-	free(b->posted);
-	return rc;
-}
-
-/* The data must have landed: rank 1 compares the last put's bytes. */
-static int check(struct bw *b, size_t bytes)
-{
-	for (size_t i = 0; b->p->rank == 1 && i < bytes; i++)
-		if (b->target[i] != (uint8_t)(i * 31 + 7))
-			return perf_fail(-EBADMSG, "byte %zu is wrong", i);
+	lane->nfree--;
+	lane->left--;
+	b->posted++;
 	return 0;
 }
 
-static int exchange_key(struct bw *b, size_t bytes)
+/* Lists as long as asked for, when there is room for one; 0 or -errno. */
+static int post_lists(struct lane *lane)
 {
-	uint8_t packed[VBN_RKEY_BYTES];
-	size_t len = sizeof(packed);
-	struct vbn_rkey mine;
-	int rc;
+	size_t list = lane->bw->p->opts.list;
 
-	if (b->p->rank == 1) {
-		rc = vbn_rkey_of(b->p->job, b->target, bytes, &mine);
-		if (rc != 0)
-			return perf_failed(rc, "the key of a buffer");
-		vbn_rkey_pack(&mine, packed);
-		rc = vbn_job_set(b->p->job, "perf/key", packed, sizeof(packed),
-				 PERF_WAIT_MS);
-	} else {
-		rc = vbn_job_get(b->p->job, "perf/key", packed, &len,
-				 PERF_WAIT_MS);
-		vbn_rkey_unpack(&b->rkey, packed);
+	while (lane->left > 0) {
+		size_t n = list < lane->left ? list : lane->left;
+
+		if (lane->nfree < n)
+			return 0;
+		while (n-- > 0) {
+			int rc = post(lane, n > 0);
+
+			if (rc == -EAGAIN)
+				return 0;
+			if (rc != 0)
+				return perf_failed(rc, "posting");
+		}
 	}
-	return rc ? perf_failed(rc, "exchanging keys") : 0;
+	return 0;
 }
 
-int perf_put_bw(struct perf *p)
+static int stream(struct bw *b)
 {
-	size_t bytes = p->opts.size  ? p->opts.size
-		       : p->opts.all ? LARGEST
-				     : 65536;
-	struct bw *b = calloc(1, sizeof(*b));
+	size_t before = b->completed + b->received;
+	struct perf_wait w = {0};
+	int rc = 0;
+
+	while (rc == 0 && b->status == 0 &&
+	       (b->completed < b->turn->n || b->received < b->awaited)) {
+		for (size_t i = 0; i < b->nlanes && rc == 0; i++)
+			rc = post_lists(&b->lanes[i]);
+		perf_drive(b->p);
+		if (b->completed + b->received != before) {
+			before = b->completed + b->received;
+			w = (struct perf_wait){0};
+		} else if (rc == 0) {
+			rc = perf_waiting(b->p, &w);
+		}
+	}
+	return rc ? rc : b->status;
+}
+
+static int flush_lane(struct lane *lane)
+{
+	struct perf *p = lane->bw->p;
+	struct perf_wait w = {0};
 	int rc;
 
-	if (!b)
-		return perf_fail(-ENOMEM, "no memory");
-	b->p = p;
-	b->local = vbn_pool_alloc(p->pool, bytes, 4096);
-	b->target = vbn_pool_alloc(p->pool, bytes, 4096);
-	rc = b->local && b->target ? 0 : perf_failed(-ENOMEM, "buffers");
-	for (size_t i = 0; rc == 0 && i < bytes; i++)
-		b->local[i] = (uint8_t)(i * 31 + 7);
-	if (rc == 0)
-		rc = exchange_key(b, bytes);
-	if (rc == 0 && p->opts.raw)
-		rc = raw_open(&b->raw, p, bytes);
-	if (rc == 0)
-		rc = perf_sizes(p, 2, LARGEST, 65536, one_size, b);
-	if (rc == 0)
-		rc = perf_meet(p);
-	if (rc == 0 && !p->opts.all)
-		rc = check(b, bytes);
-	raw_close(b->raw);
+	while ((rc = vbn_flush(lane->ep, &lane->flush)) == -EAGAIN) {
+		rc = perf_go_on(p, &w);
+		if (rc != 0)
+			return rc;
+	}
+	while (rc == 0 && lane->flush.status == -EINPROGRESS) {
+		rc = perf_go_on(p, &w);
+		if (rc != 0)
+			return rc;
+	}
+	if (rc != 0)
+		return perf_failed(rc, "a flush");
+	return lane->flush.status ? perf_op_failed(&lane->flush) : 0;
+}
+
+static int run_bw(void *self, struct turn *t)
+{
+	struct bw *b = self;
+	bool two_sided = b->p->opts.test->op == PERF_SEND;
+	bool active = perf_active(b->p);
+	int rc;
+
+	b->turn = t;
+	b->posted = 0;
+	b->completed = active ? 0 : t->n;
+	for (size_t i = 0; i < b->nlanes; i++) {
+		b->lanes[i].left = active ? perf_share(t->n, b->nlanes, i) : 0;
+	}
+	/* The other's stream comes here, if it has one. */
+	if (two_sided && perf_passive(b->p))
+		b->awaited += t->n;
+	rc = active || two_sided ? stream(b) : 0;
+	for (size_t i = 0; i < b->nlanes && rc == 0 && active; i++)
+		if (b->p->opts.test->op == PERF_PUT)
+			rc = flush_lane(&b->lanes[i]);
+	t->end = perf_ticks();
+	b->turn = NULL;
+	return rc;
+}
+
+static void prepare_bw(void *self, const struct turn *t)
+{
+	struct bw *b = self;
+
+	for (size_t i = 0; i < b->nlanes; i++) {
+		struct lane *lane = &b->lanes[i];
+		bool get = b->p->opts.test->op == PERF_GET;
+
+		check_fill(get ? lane->target : lane->local, t->size,
+			   perf_seed(t, i, b->p->rank));
+		lane->expected = perf_seed(t, i, b->p->from);
+		if (get)
+			memset(lane->local, 0, t->size);
+	}
+}
+
+/* Messages have been compared when they came. */
+static int check_bw(void *self, const struct turn *t)
+{
+	struct bw *b = self;
+	bool get = b->p->opts.test->op == PERF_GET;
+	bool came = get ? perf_active(b->p) : perf_passive(b->p);
+	int rc = 0;
+
+	if (b->p->opts.test->op == PERF_SEND || !came)
+		return 0;
+	for (size_t i = 0; i < b->nlanes && i < t->n && rc == 0; i++)
+		rc = perf_compare(b->p,
+				  get ? b->lanes[i].local : b->lanes[i].target,
+				  t->size, b->lanes[i].expected, t->n - 1);
+	return rc;
+}
+
+/* ---- set up ---- */
+
+static int open_lane(struct bw *b, size_t i)
+{
+	struct lane *lane = &b->lanes[i];
+	struct perf *p = b->p;
+	int rc = 0;
+
+	lane->bw = b;
+	lane->ep = p->eps[i];
+	lane->local = vbn_pool_alloc(p->pool, b->room, 4096);
+	lane->target = vbn_pool_alloc(p->pool, b->room, 4096);
+	lane->slots = calloc(p->opts.depth, sizeof(*lane->slots));
+	if (!lane->local || !lane->target || !lane->slots)
+		return perf_failed(-ENOMEM, "allocating buffers");
+	memset(lane->local, 0, b->room);
+	memset(lane->target, 0, b->room);
+	for (size_t k = 0; k < p->opts.depth; k++) {
+		lane->slots[k] = (struct slot){
+			.op = {.done = on_done, .arg = &lane->slots[k]},
+			.lane = lane,
+			.next_free = lane->free};
+		lane->free = &lane->slots[k];
+	}
+	lane->nfree = p->opts.depth;
+	for (size_t k = 0; k < RECEIVES && rc == 0; k++) {
+		lane->recvs[k].lane = lane;
+		lane->recvs[k].op.done = on_receive;
+		lane->recvs[k].op.arg = &lane->recvs[k];
+		if (p->opts.test->op == PERF_SEND)
+			rc = vbn_recv(lane->ep, &lane->recvs[k].op,
+				      lane->target, b->room);
+	}
+	return rc ? perf_failed(rc, "posting a receive") : 0;
+}
+
+static void close_bw(void *self)
+{
+	struct bw *b = self;
+
+	for (size_t i = 0; i < b->nlanes; i++)
+		free(b->lanes[i].slots);
+	free(b->lanes);
 	free(b);
+}
+
+int ours_bw_open(struct perf *p, struct method *m, size_t bytes)
+{
+	uint8_t *targets[PERF_QPS_MAX];
+	struct vbn_rkey rkeys[PERF_QPS_MAX];
+	struct bw *b = calloc(1, sizeof(*b));
+	int rc = 0;
+
+	if (b)
+		b->lanes = calloc(p->nctxs, sizeof(*b->lanes));
+	if (!b || !b->lanes) {
+		free(b);
+		return perf_fail(-ENOMEM, "no memory");
+	}
+	*m = (struct method){.name = "verbena",
+			     .prepare = prepare_bw,
+			     .run = run_bw,
+			     .check = check_bw,
+			     .close = close_bw,
+			     .self = b};
+	b->p = p;
+	b->room = bytes;
+	b->nlanes = p->nctxs;
+	for (size_t i = 0; i < b->nlanes && rc == 0; i++) {
+		rc = open_lane(b, i);
+		targets[i] = b->lanes[i].target;
+	}
+	if (rc == 0)
+		rc = perf_exchange_keys(p, targets, b->nlanes, bytes, rkeys);
+	for (size_t i = 0; i < b->nlanes && rc == 0; i++)
+		b->lanes[i].rkey = rkeys[i];
 	return rc;
 }

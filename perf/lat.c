@@ -1,37 +1,45 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * put-lat: ping-pong of puts with notify. A sample is half a round trip, from
- * one post to the next, as perftest counts; the payload is complete when the
- * notify arrives, which is what the receiver waits for.
+ * Latency of the library's operations.
  *
- * With --raw the same exchange runs on ibverbs alone, in turns with ours:
- * once as ib_write_lat does it (the receiver looks at the last byte of the
- * buffer, which presumes that bytes land in order), and once with immediates,
- * which is what a notify needs.
+ * Between two ranks, puts, notifies and sends are a ping-pong: rank 0 begins,
+ * rank 1 answers. Each waits for its own operation's completion before it
+ * waits for the other's answer, as perftest does. Gets and atomics, and
+ * everything in a job of one rank, go from post to completion (and arrival).
+ *
+ * put: the last byte of a buffer says that a put has come. Its values go
+ * round 1..255, so an older put's is never taken for the one awaited. That
+ * the last byte comes last is presumed here, as it is by ib_write_lat; so with
+ * --validate the rest is compared after a meeting only. A notify or a message
+ * is compared when it comes.
  */
+#include "check.h"
 #include "perf.h"
-#include "stats.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TURNS	    10 /* between ours and raw */
-#define LARGEST	    (8u << 20)
 #define LAT_CHANNEL VBN_CHANNEL_USER
+#define RECEIVES    16
 
 struct lat {
 	struct perf *p;
-	struct raw *raw;
 	uint8_t *local, *target;
 	struct vbn_rkey rkey; /* of the other's target */
-	struct vbn_op op;
-	uint64_t arrived, expected; /* notifies, since the start */
-	bool heading;
+	struct vbn_op op, recvs[RECEIVES];
+	uint64_t result, word;	   /* of atomics: got, expected */
+	uint64_t arrived, awaited; /* notifies or messages, since the start */
+	uint64_t sent_puts, got_puts; /* their number is their last byte */
+	size_t room;
 };
 
-static void lat_notify(void *arg, struct vbn_ep *from, uint32_t value)
+static uint8_t put_value(uint64_t number)
+{
+	return (uint8_t)(number % 255 + 1);
+}
+
+static void on_notify(void *arg, struct vbn_ep *from, uint32_t value)
 {
 	struct lat *l = arg;
 
@@ -40,245 +48,298 @@ static void lat_notify(void *arg, struct vbn_ep *from, uint32_t value)
 	l->arrived++;
 }
 
-/*
- * Wait for one notify more. The count goes on from call to call: the first may
- * come while the ranks still meet.
- */
-static int wait_arrival(struct lat *l)
+static void on_receive(struct vbn_op *op)
 {
-	double until = 0;
+	struct lat *l = op->arg;
 
-	l->expected++;
-	for (unsigned spins = 1; l->arrived < l->expected; spins++) {
-		int rc;
+	l->arrived++;
+}
 
-		perf_drive(l->p);
-		if (spins % 65536)
-			continue;
-		/* Rarely, as it is not what is measured. */
-		rc = vbn_ep_status(l->p->ep);
+/* ---- one operation ---- */
+
+static inline int post_once(struct lat *l, size_t size, enum perf_op op)
+{
+	struct vbn_ep *ep = l->p->ep;
+
+	switch (op) {
+	case PERF_PUT:
+		return vbn_put(ep, &l->op, l->local, size, &l->rkey, 0, 0);
+	case PERF_NOTIFY:
+		return vbn_put_notify(ep, &l->op, l->local, size, &l->rkey, 0,
+				      LAT_CHANNEL, 0, 0);
+	case PERF_GET:
+		return vbn_get(ep, &l->op, l->local, size, &l->rkey, 0, 0);
+	case PERF_ATOMIC:
+		return vbn_fetch_add(ep, &l->op, &l->result, 1, &l->rkey, 0, 0);
+	default:
+		return vbn_send(ep, &l->op, l->local, size, 0);
+	}
+}
+
+static inline int post(struct lat *l, size_t size, enum perf_op op)
+{
+	struct perf_wait w = {0};
+	int rc;
+
+	while ((rc = post_once(l, size, op)) == -EAGAIN) {
+		rc = perf_go_on(l->p, &w);
 		if (rc != 0)
-			return perf_failed(rc, "waiting for a notify");
-		if (until == 0)
-			until = perf_now() + PERF_WAIT_MS / 1e3;
-		else if (perf_now() > until)
-			return perf_failed(-ETIMEDOUT, "waiting for a notify");
+			return rc;
 	}
-	return 0;
+	return rc ? perf_failed(rc, "posting") : 0;
 }
 
-static int post(struct lat *l, size_t size)
+static __attribute__((noinline)) int complete_slowly(struct lat *l)
 {
+	struct perf_wait w = {0};
 	int rc;
 
-	/* The last one has been over since its answer came, or nearly. */
-	while (l->op.status == -EINPROGRESS)
+	while (l->op.status == -EINPROGRESS) {
+		rc = perf_waiting(l->p, &w);
+		if (rc != 0)
+			return rc;
 		perf_drive(l->p);
-	if (l->op.status != 0)
-		return perf_failed(l->op.status, "put");
-	do {
-		rc = vbn_put_notify(l->p->ep, &l->op, l->local, size, &l->rkey,
-				    0, LAT_CHANNEL, 0, 0);
-		if (rc == -EAGAIN)
-			perf_drive(l->p);
-	} while (rc == -EAGAIN);
-	return rc ? perf_failed(rc, "put") : 0;
-}
-
-/* @n round trips; samples may be NULL (warm-up). */
-static int ping_pong(struct lat *l, size_t size, size_t n, double *samples)
-{
-	double last = perf_now();
-	int rc = 0;
-
-	for (size_t i = 0; i < n && rc == 0; i++) {
-		double t;
-
-		if (l->p->rank == 1)
-			rc = wait_arrival(l);
-		if (rc == 0)
-			rc = post(l, size);
-		if (rc == 0 && l->p->rank == 0)
-			rc = wait_arrival(l);
-		t = perf_now();
-		if (samples)
-			samples[i] = (t - last) / 2;
-		last = t;
 	}
-	return rc;
+	return l->op.status ? perf_op_failed(&l->op) : 0;
 }
 
-static void heading(struct lat *l)
+/* Over raw verbs one turn is enough nearly always. */
+static inline int complete(struct lat *l)
 {
-	if (l->heading || l->p->rank != 0)
-		return;
-	l->heading = true;
-	printf("verbena-perf put-lat: put with notify, half round trip, "
-	       "provider %s%s%s\n",
-	       vbn_ep_provider(l->p->ep), l->raw ? ", raw: ibverbs on " : "",
-	       l->raw ? raw_device(l->raw) : "");
-	printf("%9s %11s %12s %12s %15s %12s %14s %21s %23s\n", "#bytes",
-	       "#iterations", "t_min[usec]", "t_max[usec]", "t_typical[usec]",
-	       "t_avg[usec]", "t_stdev[usec]", "99% percentile[usec]",
-	       "99.9% percentile[usec]");
+	if (l->op.status == -EINPROGRESS)
+		perf_drive(l->p);
+	return l->op.status ? complete_slowly(l) : 0;
 }
 
-static void print_line(size_t size, const struct stats *s, const char *what)
+/* Memory alone is looked at, unless nothing would land that way. */
+static inline int await_byte(struct lat *l, size_t size)
 {
-	printf("%9zu %11zu %12.2f %12.2f %15.2f %12.2f %14.2f %21.2f %23.2f%s"
-	       "%s\n",
-	       size, s->count, s->min * 1e6, s->max * 1e6, s->typical * 1e6,
-	       s->average * 1e6, s->stdev * 1e6, s->p99 * 1e6, s->p999 * 1e6,
-	       *what ? "  " : "", what);
-}
-
-static cJSON *as_json(const struct stats *s)
-{
-	cJSON *o = cJSON_CreateObject();
-
-	cJSON_AddNumberToObject(o, "iterations", (double)s->count);
-	cJSON_AddNumberToObject(o, "min_us", s->min * 1e6);
-	cJSON_AddNumberToObject(o, "max_us", s->max * 1e6);
-	cJSON_AddNumberToObject(o, "typical_us", s->typical * 1e6);
-	cJSON_AddNumberToObject(o, "avg_us", s->average * 1e6);
-	cJSON_AddNumberToObject(o, "stdev_us", s->stdev * 1e6);
-	cJSON_AddNumberToObject(o, "p99_us", s->p99 * 1e6);
-	cJSON_AddNumberToObject(o, "p999_us", s->p999 * 1e6);
-	return o;
-}
-
-static void print_ratios(const struct stats *s, cJSON *o)
-{
-	double to_write = s[0].typical / s[1].typical;
-	double to_imm = s[0].typical / s[2].typical;
-
-	printf("ratio of typical latencies: verbena / raw write %.3f, "
-	       "verbena / raw write with immediate %.3f\n",
-	       to_write, to_imm);
-	cJSON_AddNumberToObject(o, "ratio_raw_write", to_write);
-	cJSON_AddNumberToObject(o, "ratio_raw_write_imm", to_imm);
-}
-
-/* @samples: of ours, of raw writes, of raw writes with immediate. */
-static void report(struct lat *l, size_t size, double *samples[3], size_t n)
-{
-	static const char *const names[] = {"verbena", "raw_write",
-					    "raw_write_imm"};
-	static const char *const labels[] = {"verbena put with notify",
-					     "raw write, last byte polled",
-					     "raw write with immediate"};
-	struct stats s[3];
-	cJSON *o = cJSON_CreateObject();
-
-	heading(l);
-	cJSON_AddNumberToObject(o, "bytes", (double)size);
-	for (int k = 0; k < (l->raw ? 3 : 1); k++) {
-		stats_of(&s[k], samples[k], n);
-		print_line(size, &s[k], l->raw ? labels[k] : "");
-		cJSON_AddItemToObject(o, names[k], as_json(&s[k]));
-	}
-	if (l->raw)
-		print_ratios(s, o);
-	fflush(stdout);
-	perf_result(l->p, o);
-}
-
-/* In turns, so that a drift of the machine meets all of them alike. */
-static int measure(struct lat *l, size_t size, double *samples[3], size_t n)
-{
-	size_t turns = l->raw && n >= TURNS ? TURNS : 1, done = 0;
-	int rc = 0;
-
-	for (size_t turn = 0; turn < turns && rc == 0; turn++) {
-		size_t count = n * (turn + 1) / turns - done;
-
-		rc = perf_meet(l->p);
-		if (rc == 0)
-			rc = ping_pong(l, size, count, samples[0] + done);
-		for (int k = 1; k < 3 && l->raw && rc == 0; k++) {
-			rc = perf_meet(l->p);
-			if (rc == 0)
-				rc = raw_ping_pong(l->raw, size, count, k == 2,
-						   samples[k] + done);
-		}
-		done += count;
-	}
-	return rc;
-}
-
-static int one_size(struct perf *p, size_t size, void *arg)
-{
-	struct lat *l = arg;
-	size_t n = perf_iterations(p, size), warmup = perf_warmup(p, n);
-	double *samples[3];
+	const volatile uint8_t *at = l->target + size - 1;
+	uint8_t value = put_value(l->got_puts++);
+	struct perf_wait w = {0};
 	int rc;
 
-	for (int k = 0; k < 3; k++)
-		samples[k] = perf_samples(n);
-	rc = perf_meet(p);
-	if (rc == 0)
-		rc = ping_pong(l, size, warmup, NULL);
-	for (int k = 1; k < 3 && l->raw && rc == 0 && warmup; k++) {
-		double *scratch = perf_samples(warmup);
-
-		rc = raw_ping_pong(l->raw, size, warmup, k == 2, scratch);
-		free(scratch);
+	while (*at != value) {
+		perf_pause();
+		if (l->p->target_drives)
+			perf_drive(l->p);
+		rc = perf_waiting(l->p, &w);
+		if (rc != 0)
+			return rc;
 	}
-	if (rc == 0)
-		rc = measure(l, size, samples, n);
-	if (rc == 0 && p->rank == 0)
-		report(l, size, samples, n);
-	for (int k = 0; k < 3; k++)
-		free(samples[k]);
-	return rc;
-}
-
-/* Fetch the other's key, through the job's store. */
-static int exchange_key(struct lat *l, size_t bytes)
-{
-	static const char *const names[] = {"perf/key/0", "perf/key/1"};
-	struct vbn_job *job = l->p->job;
-	uint8_t packed[VBN_RKEY_BYTES];
-	size_t len = sizeof(packed);
-	struct vbn_rkey mine;
-	int rc = vbn_rkey_of(job, l->target, bytes, &mine);
-
-	if (rc == 0) {
-		vbn_rkey_pack(&mine, packed);
-		rc = vbn_job_set(job, names[l->p->rank], packed, sizeof(packed),
-				 PERF_WAIT_MS);
-	}
-	if (rc == 0)
-		rc = vbn_job_get(job, names[1 - l->p->rank], packed, &len,
-				 PERF_WAIT_MS);
-	if (rc != 0)
-		return perf_failed(rc, "exchanging keys");
-	vbn_rkey_unpack(&l->rkey, packed);
 	return 0;
 }
 
-int perf_put_lat(struct perf *p)
+static inline int await_event(struct lat *l)
 {
-	struct lat l = {.p = p};
-	size_t bytes = p->opts.all && !p->opts.size ? LARGEST : p->opts.size;
+	struct perf_wait w = {0};
 	int rc;
 
-	if (bytes < 2)
-		bytes = 2;
-	l.local = vbn_pool_alloc(p->pool, bytes, 4096);
-	l.target = vbn_pool_alloc(p->pool, bytes, 4096);
-	if (!l.local || !l.target)
+	l->awaited++;
+	while (l->arrived < l->awaited) {
+		rc = perf_go_on(l->p, &w);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int post_receive(struct lat *l, struct vbn_op *op)
+{
+	int rc;
+
+	op->done = on_receive;
+	op->arg = l;
+	rc = vbn_recv(l->p->ep, op, l->target, l->room);
+	return rc ? perf_failed(rc, "posting a receive") : 0;
+}
+
+/* That of the message that has just been awaited; they complete in order. */
+static struct vbn_op *last_receive(struct lat *l)
+{
+	return &l->recvs[(l->awaited - 1) % RECEIVES];
+}
+
+/* ---- ping-pong ---- */
+
+static inline int await_peer(struct lat *l, const struct turn *t, size_t i,
+			     enum perf_op op)
+{
+	int rc = op == PERF_PUT ? await_byte(l, t->size) : await_event(l);
+
+	if (rc == 0 && op == PERF_SEND && last_receive(l)->status != 0)
+		rc = perf_op_failed(last_receive(l));
+	if (rc == 0 && l->p->opts.validate && op != PERF_PUT)
+		rc = perf_compare(l->p, l->target, t->size,
+				  perf_seed(t, i, l->p->peer), i);
+	/* It takes its place behind the others. */
+	if (rc == 0 && op == PERF_SEND)
+		rc = post_receive(l, last_receive(l));
+	return rc;
+}
+
+static inline int send_peer(struct lat *l, const struct turn *t, size_t i,
+			    enum perf_op op)
+{
+	int rc;
+
+	if (op == PERF_PUT)
+		l->local[t->size - 1] = put_value(l->sent_puts++);
+	else if (l->p->opts.validate)
+		check_fill(l->local, t->size, perf_seed(t, i, l->p->rank));
+	rc = post(l, t->size, op);
+	return rc ? rc : complete(l);
+}
+
+static inline __attribute__((always_inline)) int ping_pong(struct lat *l,
+							   struct turn *t,
+							   enum perf_op op)
+{
+	bool begins = l->p->rank == 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < t->n && rc == 0; i++) {
+		if (!begins)
+			rc = await_peer(l, t, i, op);
+		else
+			t->posted[i] = perf_ticks();
+		if (rc == 0)
+			rc = send_peer(l, t, i, op);
+		if (rc == 0 && begins)
+			rc = await_peer(l, t, i, op);
+	}
+	t->posted[t->n] = perf_ticks();
+	return rc;
+}
+
+/* ---- post to completion ---- */
+
+static int judge(struct lat *l, const struct turn *t, size_t i)
+{
+	if (l->p->opts.test->op == PERF_ATOMIC && l->result != l->word++)
+		return perf_fail(-EBADMSG,
+				 "fetch-add gave %llu instead of %llu, in "
+				 "iteration %zu",
+				 (unsigned long long)l->result,
+				 (unsigned long long)l->word - 1, i);
+	if (l->p->opts.test->op != PERF_GET)
+		return 0;
+	return perf_compare(l->p, l->local, t->size,
+			    perf_seed(t, 0, l->p->peer), i);
+}
+
+static inline __attribute__((always_inline)) int post_to_completion(
+	struct lat *l, struct turn *t, enum perf_op op)
+{
+	bool arrives = op == PERF_NOTIFY || op == PERF_SEND;
+	int rc = 0;
+
+	for (size_t i = 0; i < t->n && rc == 0; i++) {
+		if (l->p->opts.validate && arrives)
+			check_fill(l->local, t->size,
+				   perf_seed(t, i, l->p->rank));
+		else if (l->p->opts.validate && op == PERF_GET)
+			memset(l->local, 0, t->size);
+		t->posted[i] = perf_ticks();
+		rc = post(l, t->size, op);
+		if (rc == 0)
+			rc = complete(l);
+		if (rc == 0 && arrives)
+			rc = await_peer(l, t, i, op);
+		if (rc == 0 && l->p->opts.validate && !arrives)
+			rc = judge(l, t, i);
+	}
+	t->posted[t->n] = perf_ticks();
+	return rc;
+}
+
+/* ---- the method ---- */
+
+static int run_lat(void *self, struct turn *t)
+{
+	struct lat *l = self;
+	enum perf_op op = l->p->opts.test->op;
+
+	if (perf_ping_pong(l->p)) {
+		if (op == PERF_PUT)
+			return ping_pong(l, t, PERF_PUT);
+		if (op == PERF_NOTIFY)
+			return ping_pong(l, t, PERF_NOTIFY);
+		return ping_pong(l, t, PERF_SEND);
+	}
+	if (!perf_active(l->p))
+		return 0;
+	switch (op) {
+	case PERF_PUT:
+		return post_to_completion(l, t, PERF_PUT);
+	case PERF_NOTIFY:
+		return post_to_completion(l, t, PERF_NOTIFY);
+	case PERF_GET:
+		return post_to_completion(l, t, PERF_GET);
+	case PERF_ATOMIC:
+		return post_to_completion(l, t, PERF_ATOMIC);
+	default:
+		return post_to_completion(l, t, PERF_SEND);
+	}
+}
+
+/* What is not filled anew in every iteration. */
+static void prepare_lat(void *self, const struct turn *t)
+{
+	struct lat *l = self;
+	enum perf_op op = l->p->opts.test->op;
+
+	if (op == PERF_PUT)
+		check_fill(l->local, t->size, perf_seed(t, 0, l->p->rank));
+	else if (op == PERF_GET)
+		check_fill(l->target, t->size, perf_seed(t, 0, l->p->rank));
+}
+
+/* The last byte of a ping-pong's put is its number. */
+static int check_lat(void *self, const struct turn *t)
+{
+	struct lat *l = self;
+
+	if (l->p->opts.test->op != PERF_PUT)
+		return 0;
+	return perf_compare(l->p, l->target, t->size - perf_ping_pong(l->p),
+			    perf_seed(t, 0, l->p->peer), t->n - 1);
+}
+
+static int open_receives(struct lat *l)
+{
+	int rc = 0;
+
+	for (size_t k = 0; k < RECEIVES && rc == 0; k++)
+		rc = post_receive(l, &l->recvs[k]);
+	return rc;
+}
+
+int ours_lat_open(struct perf *p, struct method *m, size_t bytes)
+{
+	struct lat *l = calloc(1, sizeof(*l));
+	int rc = 0;
+
+	if (!l)
+		return perf_fail(-ENOMEM, "no memory");
+	*m = (struct method){.name = "verbena",
+			     .prepare = prepare_lat,
+			     .run = run_lat,
+			     .check = check_lat,
+			     .close = free,
+			     .self = l};
+	l->p = p;
+	l->room = bytes;
+	l->local = vbn_pool_alloc(p->pool, bytes, 4096);
+	l->target = vbn_pool_alloc(p->pool, bytes, 4096);
+	if (!l->local || !l->target)
 		return perf_failed(-ENOMEM, "allocating buffers");
-	memset(l.local, 1, bytes);
-	rc = exchange_key(&l, bytes);
-	if (rc == 0)
-		rc = vbn_notify_handler(p->ctx, LAT_CHANNEL, lat_notify, &l);
-	if (rc == 0 && p->opts.raw)
-		rc = raw_open(&l.raw, p, bytes);
-	if (rc == 0)
-		rc = perf_sizes(p, 2, LARGEST, 2, one_size, &l);
-	if (rc == 0)
-		rc = perf_meet(p);
-	raw_close(l.raw);
+	memset(l->local, 0, bytes);
+	memset(l->target, 0, bytes);
+	rc = perf_exchange_keys(p, &l->target, 1, bytes, &l->rkey);
+	if (rc == 0 && p->opts.test->op == PERF_SEND)
+		rc = open_receives(l);
+	if (rc == 0 && p->opts.test->op == PERF_NOTIFY)
+		rc = vbn_notify_handler(p->ctx, LAT_CHANNEL, on_notify, l);
 	return rc;
 }

@@ -4,6 +4,7 @@
  */
 #include "stats.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,100 @@ void stats_of(struct stats *stats, double *samples, size_t n)
 	stats->p999 = stats_percentile(samples, n, 99.9);
 }
 
+double stats_median(const double *values, size_t n)
+{
+	double *sorted = n ? malloc(n * sizeof(*sorted)) : NULL;
+	struct stats stats;
+
+	if (!sorted)
+		return 0;
+	memcpy(sorted, values, n * sizeof(*sorted));
+	stats_of(&stats, sorted, n);
+	free(sorted);
+	return stats.typical;
+}
+
+/* xorshift; the same every run. */
+static uint64_t next_random(struct samples *s)
+{
+	if (s->random == 0)
+		s->random = 88172645463325252u;
+	s->random ^= s->random << 13;
+	s->random ^= s->random >> 7;
+	s->random ^= s->random << 17;
+	return s->random;
+}
+
+static int grow(struct samples *s)
+{
+	size_t room = s->room ? 2 * s->room : 1024;
+	double *kept = realloc(s->kept, room * sizeof(*kept));
+
+	if (!kept)
+		return -ENOMEM;
+	s->kept = kept;
+	s->room = room;
+	return 0;
+}
+
+int samples_add(struct samples *s, double value)
+{
+	size_t at = s->nkept;
+
+	if (at == SAMPLES_KEPT)
+		at = (size_t)(next_random(s) % (s->seen + 1));
+	else if (at == s->room && grow(s) != 0)
+		return -ENOMEM;
+	if (at < SAMPLES_KEPT)
+		s->kept[at] = value;
+	s->nkept += at == s->nkept && at < SAMPLES_KEPT;
+	if (s->seen == 0 || value < s->min)
+		s->min = value;
+	if (s->seen == 0 || value > s->max)
+		s->max = value;
+	s->sum += value;
+	s->seen++;
+	return 0;
+}
+
+void samples_stats(struct samples *s, struct stats *stats)
+{
+	stats_of(stats, s->kept, s->nkept);
+	stats->count = s->seen;
+	if (s->seen == 0)
+		return;
+	stats->min = s->min;
+	stats->max = s->max;
+	stats->average = s->sum / (double)s->seen;
+}
+
+void samples_free(struct samples *s)
+{
+	free(s->kept);
+	*s = (struct samples){0};
+}
+
+double histogram_begin(size_t i)
+{
+	return i ? 1e-8 * pow(10, (double)(i - 1) / 10) : 0;
+}
+
+void histogram_add(struct histogram *h, double seconds)
+{
+	size_t i = 0;
+
+	if (seconds >= 1e-8)
+		i = (size_t)(log10(seconds / 1e-8) * 10) + 1;
+	if (i >= HISTOGRAM_BUCKETS)
+		i = HISTOGRAM_BUCKETS - 1;
+	/* The logarithm may be off by a rounding at an edge. */
+	if (i + 1 < HISTOGRAM_BUCKETS && seconds >= histogram_begin(i + 1))
+		i++;
+	else if (i > 0 && seconds < histogram_begin(i))
+		i--;
+	h->counts[i]++;
+}
+
 double stats_peak_rate(const double *posted, const double *completed, size_t n,
 		       size_t span)
 {
@@ -69,20 +164,8 @@ double stats_peak_rate(const double *posted, const double *completed, size_t n,
 	return best;
 }
 
-double stats_allreduce_bus(double algorithm_bandwidth, int nranks)
+double stats_bus(double algorithm_bandwidth, double passes, int nranks)
 {
-	return algorithm_bandwidth * 2 * (nranks - 1) / nranks;
-}
-
-size_t stats_wrong(const float *data, size_t n,
-		   float (*expected)(size_t i, int nranks), int nranks)
-{
-	size_t wrong = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		float want = expected(i, nranks);
-
-		wrong += memcmp(&data[i], &want, sizeof(want)) != 0;
-	}
-	return wrong;
+	return passes > 0 ? algorithm_bandwidth * passes * (nranks - 1) / nranks
+			  : algorithm_bandwidth;
 }

@@ -21,6 +21,43 @@ struct stats {
 void stats_of(struct stats *stats, double *samples, size_t n);
 
 /*
+ * Samples one after another, of any number: SAMPLES_KEPT at most are kept,
+ * every one with the same chance. Count, minimum, maximum and average are of
+ * all.
+ */
+#define SAMPLES_KEPT ((size_t)1 << 22)
+
+struct samples {
+	double *kept;
+	size_t nkept, room, seen;
+	double min, max, sum;
+	uint64_t random;
+};
+
+/* 0 or -ENOMEM. */
+int samples_add(struct samples *s, double value);
+/* Sorts what is kept. */
+void samples_stats(struct samples *s, struct stats *stats);
+void samples_free(struct samples *s);
+
+/*
+ * Latencies by decades in ten buckets each, from 10 ns to 10 s; the first
+ * takes what is shorter, the last what is longer.
+ */
+#define HISTOGRAM_BUCKETS 92
+
+struct histogram {
+	uint64_t counts[HISTOGRAM_BUCKETS];
+};
+
+void histogram_add(struct histogram *h, double seconds);
+/* Seconds at which bucket @i begins; bucket 0 at 0. */
+double histogram_begin(size_t i);
+
+/* The median of @n > 0 values, in any order, which stay so. */
+double stats_median(const double *values, size_t n);
+
+/*
  * The sample below which @percent of the sorted samples lie: number
  * ceil(percent / 100 * n), counted from 1.
  */
@@ -34,11 +71,11 @@ double stats_percentile(const double *sorted, size_t n, double percent);
 double stats_peak_rate(const double *posted, const double *completed, size_t n,
 		       size_t span);
 
-/* Bus bandwidth of an allreduce from its algorithm bandwidth, n ranks. */
-double stats_allreduce_bus(double algorithm_bandwidth, int nranks);
-
-/* How many of @n floats differ from @expected(i), bit for bit (NaN too). */
-size_t stats_wrong(const float *data, size_t n,
-		   float (*expected)(size_t i, int nranks), int nranks);
+/*
+ * Bus bandwidth from algorithm bandwidth, of @passes over each link by what
+ * (n - 1) / n of the bytes are, of @nranks; with 0 passes they are the same.
+ * After nccl-tests' doc/PERFORMANCE.md.
+ */
+double stats_bus(double algorithm_bandwidth, double passes, int nranks);
 
 #endif
