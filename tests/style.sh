@@ -20,7 +20,7 @@ rm -f /tmp/style.$$
 
 # shellcheck disable=SC2086
 got=$(grep -lE '^#include <infiniband/' $files |
-	grep -vE '^(transport/providers/verbs/|perf/raw\.c|tests/(support|rxe)/)')
+	grep -vE '^(transport/providers/verbs/|perf/raw[a-z_]*\.[ch]|tests/(support|rxe)/)')
 [ -z "$got" ] || complain "infiniband/ outside the verbs provider: $got"
 # shellcheck disable=SC2086
 got=$(grep -lE '^#include <(ucp|uct|ucs)/' $files |
@@ -34,6 +34,10 @@ got=$(grep -lE '#include <verbena/(collectives|ps)' $(git ls-files 'transport/*.
 got=$(grep -nE '\b(exit|_exit|abort)\(' $(git ls-files 'transport/*.c' \
 	'collectives/*.c' | grep -v transport/run/) | grep -v '^[^:]*:[0-9]*: \*')
 [ -z "$got" ] || complain "a library that ends the process: $got"
+got=$(comm -23 <(git grep -ohE '"VBN_[A-Z_]+"' -- transport collectives \
+	trainer perf ':!transport/env.c' | sort -u) \
+	<(grep -oE '"VBN_[A-Z_]+"' transport/env_table.c | sort -u))
+[ -z "$got" ] || complain "variables that env_table.c does not have: $got"
 for f in $files; do
 	head -1 "$f" | grep -q 'SPDX-License-Identifier: BSD-3-Clause' ||
 		complain "$f has no SPDX line"

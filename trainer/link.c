@@ -7,6 +7,7 @@
 #include "link.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -310,7 +311,8 @@ static void key_name(char *key, size_t room, int owner, enum link_kind kind)
 
 int net_get(struct vbn_job *job, const char *key, void *value, size_t *len)
 {
-	double end = clock_ms() + vbn_job_timeout_ms(job);
+	int timeout_ms = vbn_job_timeout_ms(job);
+	double end = timeout_ms < 0 ? INFINITY : clock_ms() + timeout_ms;
 	size_t room = *len;
 	int err;
 

@@ -178,6 +178,6 @@ struct cases {
 
 extern const struct cases size_cases, atomic_cases, order_cases, pressure_cases,
 	message_cases, sendrecv_cases, error_cases, wait_cases, context_cases,
-	job_cases, close_cases, death_cases;
+	job_cases, pool_cases, map_cases, close_cases, death_cases;
 
 #endif

@@ -33,7 +33,8 @@ struct totals {
 static const struct cases *const groups[] = {
 	&size_cases,	&atomic_cases,	 &order_cases, &pressure_cases,
 	&message_cases, &sendrecv_cases, &error_cases, &wait_cases,
-	&context_cases, &close_cases,	 &job_cases,   &death_cases,
+	&context_cases, &close_cases,	 &job_cases,   &pool_cases,
+	&map_cases,	&death_cases,
 };
 
 #define NGROUPS (sizeof(groups) / sizeof(groups[0]))

@@ -190,6 +190,70 @@ static void run_ping_pong(struct test *t)
 	t_barrier(t);
 }
 
+static void drive_one(struct vbn_ctx *ctx, int ms)
+{
+	double until = now() + ms / 1e3;
+
+	while (now() < until)
+		vbn_progress(ctx);
+}
+
+static void take(void *arg, struct vbn_ep *from, const void *data, size_t len)
+{
+	(void)from;
+	(void)data;
+	(void)len;
+	(*(int *)arg)++;
+}
+
+/*
+ * Room that a peer makes after the last progress, and before the descriptor
+ * is armed, wakes who waits for it: from one context to another, in turns.
+ */
+static void run_room_after_arm(struct test *t)
+{
+	struct vbn_ctx *a = t_context(t), *b = t_context(t);
+	char *data = t_alloc(t, VBN_MESSAGE_MAX);
+	int *taken = t_alloc(t, sizeof(*taken)), posted = 0, rc;
+	double until = now() + 20, start;
+	struct vbn_ep *ep;
+
+	if (!a || !b ||
+	    !t_ok(t, vbn_message_handler(b, VBN_CHANNEL_USER, take, taken),
+		  "vbn_message_handler") ||
+	    !t_ok(t, vbn_ep_open(&ep, a, t->rank, vbn_ctx_index(b)),
+		  "vbn_ep_open"))
+		return;
+	while (vbn_ep_status(ep) == -EINPROGRESS && now() < until) {
+		vbn_progress(a);
+		vbn_progress(b);
+	}
+	do
+		rc = vbn_message(ep, VBN_CHANNEL_USER, data, VBN_MESSAGE_MAX);
+	while (!rc && ++posted && now() < until);
+	t_is(t, rc, -EAGAIN, "vbn_message, until there is no room");
+	vbn_progress(a);
+	drive_one(b, 50);
+	if (*taken < posted) {
+		t_skip(t, "what is posted leaves only by further progress");
+		vbn_ep_close(ep);
+		t_barrier(t);
+		return;
+	}
+	vbn_ctx_arm(a);
+	start = now();
+	do {
+		vbn_ctx_wait(a, 5000);
+		vbn_progress(b);
+		rc = vbn_message(ep, VBN_CHANNEL_USER, data, VBN_MESSAGE_MAX);
+	} while (rc == -EAGAIN && now() < start + 20);
+	t_ok(t, rc, "vbn_message, once there is room");
+	t_check(t, now() - start < 2.5, "it was noticed after %.3f s",
+		now() - start);
+	vbn_ep_close(ep);
+	t_barrier(t);
+}
+
 static const struct test_case cases[] = {
 	{"wait/silent-peer", run_silent, 0, 0, 0},
 	{"wait/zero", run_no_wait, 0, 0, 0},
@@ -197,6 +261,7 @@ static const struct test_case cases[] = {
 	{"wait/descriptor", run_descriptor, 0, 0, 0},
 	{"wait/operation", run_operation, 0, 0, 0},
 	{"wait/ping-pong", run_ping_pong, 0, 0, 0},
+	{"wait/room-after-arm", run_room_after_arm, 0, 0, 0},
 };
 
 const struct cases wait_cases = {cases, sizeof(cases) / sizeof(cases[0])};

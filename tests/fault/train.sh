@@ -22,17 +22,8 @@ while [ $# -ge 2 ]; do
 done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0
-
-ok() {
-	passed=$((passed + 1))
-	echo "ok $*"
-}
-
-not_ok() {
-	failed=$((failed + 1))
-	echo "not ok $*"
-}
+# shellcheck source=tests/support/check.sh
+. "$root/tests/support/check.sh"
 
 head -c 200000 "$root/docs/design.md" >"$work/text" 2>/dev/null
 while [ "$(wc -c <"$work/text")" -lt 20000 ]; do
@@ -70,7 +61,7 @@ kill_rank() {
 		sleep 0.1
 	done
 	if [ -z "$pid" ] || ! grep -q 'step 1/' "$log"; then
-		not_ok "kill/$victim # the run did not start"
+		broken "kill/$victim" "the run did not start"
 		tail -5 "$log"
 		kill $launcher 2>/dev/null
 		wait $launcher
@@ -82,17 +73,17 @@ kill_rank() {
 	status=$?
 	i=$((($(date +%s%N) - began) / 1000000))
 	if [ $status = 137 ] && [ $i -lt 10000 ]; then
-		ok "kill/$victim/ends # after $i ms"
+		held "kill/$victim/ends # after $i ms"
 	else
-		not_ok "kill/$victim/ends # after $i ms, status $status"
+		broken "kill/$victim/ends" "after $i ms, status $status"
 	fi
 	for other in 0 1 2 3; do
 		[ "$other" = "$victim" ] && continue
 		if grep -qE "^\[$other\] verbena-train: rank $other: .*rank $victim\b" \
 			"$log"; then
-			ok "kill/$victim/named-by-$other"
+			held "kill/$victim/named-by-$other"
 		else
-			not_ok "kill/$victim/named-by-$other"
+			broken "kill/$victim/named-by-$other" "it does not"
 			grep "^\[$other\]" "$log" | tail -3
 		fi
 	done
@@ -101,5 +92,4 @@ kill_rank() {
 for victim in $ranks; do
 	kill_rank "$victim"
 done
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+checks_end

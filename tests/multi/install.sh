@@ -62,7 +62,14 @@ for rank in 0 1; do
 	grep -q "rank $rank of 2: data\[7\] = 15\$" "$work/out" ||
 		fail "rank $rank gave no result or a wrong one"
 done
-for program in verbena-perf verbena-train; do
+for program in verbena-info verbena-sim; do
+	[ -f "$work/prefix/share/man/man1/$program.1" ] ||
+		fail "the manual page of $program is not installed"
+done
+"$work/prefix/bin/verbena-info" --json |
+	jq -e 'all(.providers[] | select(.name != "verbs"); .usable)' >/dev/null ||
+	fail "the installed verbena-info finds shm or ucx unusable"
+for program in verbena-perf verbena-sim verbena-train; do
 	"$work/prefix/bin/$program" --help >/dev/null ||
 		fail "the installed $program does not run"
 done

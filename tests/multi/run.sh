@@ -14,22 +14,7 @@ build=$root/build
 run=$build/bin/verbena-run
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0
-
-# ok NAME CONDITION...: the condition is a command.
-ok() {
-	local name=$1
-	shift
-	if "$@"; then
-		passed=$((passed + 1))
-		echo "ok $name"
-	else
-		failed=$((failed + 1))
-		echo "not ok $name: $*"
-		sed 's/^/    out: /' "$work/out"
-		sed 's/^/    err: /' "$work/err"
-	fi
-}
+. "$root/tests/support/check.sh"
 
 # launch ARGUMENT...: status, output and milliseconds of verbena-run.
 launch() {
@@ -133,6 +118,9 @@ ok 'rank 0 inherits the socket' has out '^\[0\] 1$'
 ok 'the others do not' has out '^\[1\] 0$'
 launch -n 1 sh -c 'trap "exit 9" PIPE; kill -PIPE $$; exit 3'
 ok 'signals are as at the start' [ "$status" = 9 ]
+VBN_TIMEOUT_MS=-1 launch -n 2 --timeout 60 --provider shm \
+	"$build/bin/verbena-perf" put-lat -n 10
+ok 'VBN_TIMEOUT_MS=-1: no limit' [ "$status" = 0 ]
 echo input | "$run" -n 2 sh -c 'cat' >"$work/out" 2>"$work/err"
 ok 'rank 0 reads our input' has out '^\[0\] input$'
 ok 'the others none' [ "$(lines out)" = 1 ]
@@ -144,6 +132,13 @@ ok 'stdout to stdout' [ "$(sort "$work/out" | tr '\n' ,)" = \
 	'[0] no end,[0] out,[1] no end,[1] out,' ]
 ok 'stderr to stderr' [ "$(sort "$work/err" | tr '\n' ,)" = \
 	'[0] err,[1] err,' ]
+launch --no-prefix -n 2 sh -c 'echo $VBN_RANK; echo err >&2'
+ok '--no-prefix: stdout' [ "$(sort "$work/out" | tr '\n' ,)" = 0,1, ]
+ok '--no-prefix: stderr' [ "$(sort "$work/err" | tr '\n' ,)" = err,err, ]
+"$run" -n 1 echo lost >/dev/full 2>"$work/err"
+status=$?
+ok 'output that cannot be written: status 125' [ "$status" = 125 ]
+ok 'output that cannot be written: said' has err 'output is lost: No space left'
 launch -n 4 sh -c 'seq 20000'
 ok '80,000 lines, all whole' [ "$(sort -u "$work/out" |
 	grep -Ec '^\[[0-3]\] [0-9]+$')" = 80000 ]
@@ -248,5 +243,4 @@ kill -KILL $pid
 finish 2>/dev/null
 ok 'SIGKILL of the launcher leaves nothing' until_true 2 none_left
 
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" = 0 ]
+checks_end

@@ -14,18 +14,17 @@ build=$root/build
 [ "${1:-}" != --build ] || build=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0
+# shellcheck source=tests/support/check.sh
+. "$root/tests/support/check.sh"
 
 "$root/scripts/bible" "$root/build/bible.txt" || exit 1
 
 # report NAME STATUS TEXT
 report() {
 	if [ "$2" = 0 ]; then
-		passed=$((passed + 1))
-		echo "ok $1 # $3"
+		held "$1 # $3"
 	else
-		failed=$((failed + 1))
-		echo "not ok $1 # $3"
+		broken "$1" "$3"
 	fi
 }
 
@@ -103,5 +102,4 @@ program=verbena-train tolerance=1e-4
 all float
 program=verbena-train-double tolerance=1e-9
 all double
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" = 0 ]
+checks_end

@@ -14,7 +14,8 @@ train=$build/bin/verbena-train
 run=$build/bin/verbena-run
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0
+# shellcheck source=tests/support/check.sh
+. "$root/tests/support/check.sh"
 
 # refuses NAME PATTERN COMMAND... : non-zero, a line with PATTERN, within 30 s
 refuses() {
@@ -24,11 +25,9 @@ refuses() {
 	status=$?
 	if [ $status != 0 ] && [ $status != 124 ] && [ $status -lt 128 ] &&
 		grep -qE "$pattern" "$work/out"; then
-		passed=$((passed + 1))
-		echo "ok $name # $(grep -E -m1 "$pattern" "$work/out")"
+		held "$name # $(grep -E -m1 "$pattern" "$work/out")"
 	else
-		failed=$((failed + 1))
-		echo "not ok $name # status $status"
+		broken "$name" "status $status"
 		head -5 "$work/out"
 	fi
 }
@@ -88,5 +87,4 @@ refuses wrong-secret 'secret' env RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
 kill $other
 wait $other 2>/dev/null
 
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" = 0 ]
+checks_end

@@ -165,8 +165,11 @@ int side_put(struct bench *bench, struct side *side, struct vbn_op *op,
 	     const struct region *from, size_t len, const struct region *to,
 	     bool notify, uint32_t imm, bool more)
 {
-	struct put_args args = {
-		.len = len, .notify = notify, .imm = imm, .more = more};
+	struct put_args args = {.len = len,
+				.notify = notify,
+				/* channel 0 is the library's own */
+				.imm = imm | 1u << 28,
+				.more = more};
 	int err = -ECONNRESET;
 
 	if (len) {

@@ -75,7 +75,7 @@ usage_errors() {
 
 	for arguments in "" "--" "--cpus -- true" "--cpus 0 -- true" \
 		"--memory x -- true" "--timeout" "--nonsense -- true" \
-		"--kvm --icount -- true" "true"; do
+		"--kvm --steady -- true" "true"; do
 		# shellcheck disable=SC2086 # words are wanted
 		run usage "$rxe" $arguments
 		status_is usage 2 && says usage '^rxe: ' || return

@@ -40,11 +40,13 @@ parts=$*
 part conformance 900 tests/conformance/run.sh verbs
 part provider 300 tests/rxe/provider.sh build
 part provider-asan 400 tests/rxe/provider.sh build-asan
-part collectives 500 tests/multi/coll.sh verbs --ranks "2 3"
+part collectives 500 tests/multi/coll.sh verbs --ranks "2 3" --cases \
+	"large broadcast barrier matrix parts reproducible in-flight missing"
+part fork 200 tests/multi/fork.sh verbs
+part huge-pages 200 tests/multi/huge.sh verbs
 part train 300 tests/rxe/train.sh
 part kill 300 tests/fault/train.sh verbs --ranks "0 3"
-part perf 300 build/bin/verbena-run -n 2 --provider verbs \
-	build/bin/verbena-perf put-lat -s 8 -n 500 --raw
+part perf 300 tests/rxe/perf.sh build
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -201,7 +201,7 @@ static void test_close_in_flight(struct bench *b)
 						i > OPS - 8 || round % 3));
 			if (i % 16 == 0)
 				CHECK(!b->ops->message(x.ep.conn, &header,
-						       src.mem.addr, 4000));
+						       src.mem.addr, 200));
 		}
 		for (int i = 0; i < round; i++)
 			bench_progress(b);
@@ -279,46 +279,69 @@ static void in_order(struct vbn_ep *ep, uint32_t imm)
 {
 	unsigned *next = ep->arg;
 
-	CHECK(imm == *next);
+	CHECK((imm & VBN_NOTIFY_MAX) == *next);
 	++*next;
+}
+
+static void in_order_message(struct vbn_ep *ep,
+			     const struct message_header *header,
+			     const void *data, size_t len)
+{
+	unsigned *next = ep->arg;
+
+	CHECK(header->u64[0] == *next || (len == 0 && header->u32 == *next));
+	CHECK(!len || !memcmp(data, "kept", 4));
+	++*next;
+}
+
+/* The @i-th arrival: a notify, a message, a bare one. */
+static void send_early(struct bench *b, struct side *x, struct vbn_op *op,
+		       unsigned i)
+{
+	struct message_header header = {.kind = 1, .u32 = i % 3 == 2 ? i : 0};
+
+	mock_op_init(op, NULL, NULL);
+	header.u64[0] = i % 3 == 1 ? i : 0;
+	if (i % 3 == 0)
+		CHECK(!side_put(b, x, op, NULL, 0, NULL, true, i, false));
+	else
+		CHECK(!b->ops->message(x->ep.conn, &header, "kept",
+				       i % 3 == 1 ? 4 : 0));
 }
 
 /* What comes before attach is kept, and delivered in order. */
 static void test_early_arrivals(struct bench *b)
 {
-	struct vbn_op ops[120];
-	unsigned next = 0;
+	unsigned next = 0, n = b->caps.credits + CREDIT_SLACK;
+	struct vbn_op ops[64];
 	struct side x, y;
 
 	pair_make(b, &x, &b->a, &y, &b->b);
 	side_attach(&x);
-	for (unsigned i = 0; i < 120; i++) {
-		mock_op_init(&ops[i], NULL, NULL);
-		CHECK(!side_put(b, &x, &ops[i], NULL, 0, NULL, true, i, false));
-		if (i == 30)
-			CHECK(!bench_wait(b, &ops[i], 5000));
-		if (i == 50) { /* the rest comes behind held ones */
-			CHECK(!bench_wait(b, &ops[i], 5000));
-			y.ep.on_notify = in_order;
-			y.ep.arg = &next;
+	y.ep.on_notify = in_order;
+	y.ep.on_message = in_order_message;
+	y.ep.arg = &next;
+	for (unsigned i = 0; i < n; i++) {
+		send_early(b, &x, &ops[i], i);
+		if (i == n / 2) /* the rest comes behind held ones */
+			for (int k = 0; k < 100; k++)
+				bench_progress(b);
+		if (i == n / 2)
 			side_attach(&y);
-		}
 	}
-	CHECK(b->ops->arm(b->b.pctx) == -EAGAIN || next);
-	for (unsigned i = 0; i < 120; i++)
-		CHECK(!bench_wait(b, &ops[i], 5000));
-	while (next < 120)
+	CHECK(b->ops->arm(b->b.pctx) == -EAGAIN);
+	while (next < n)
 		bench_progress(b);
 	side_close(&x, -ECANCELED);
 	side_close(&y, -ECANCELED);
 	/* held, never attached */
 	pair_make(b, &x, &b->a, &y, &b->b);
 	side_attach(&x);
-	for (unsigned i = 0; i < 60; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		mock_op_init(&ops[i], NULL, NULL);
 		CHECK(!side_put(b, &x, &ops[i], NULL, 0, NULL, true, i, false));
 	}
-	CHECK(!bench_wait(b, &ops[59], 5000));
+	CHECK(!bench_wait(b, &ops[n - 1], 5000));
 	bench_progress(b);
 	side_close(&y, -ECANCELED);
 	bench_progress(b);
@@ -361,8 +384,8 @@ static void test_threads(struct bench *b)
 	while (now_us() < end) {
 		for (int i = 0; i < OPS; i++) {
 			mock_op_init(&ops[i], NULL, NULL);
-			CHECK(!side_put(b, &x, &ops[i], &src, 64, &dst, true, 0,
-					i % 4));
+			CHECK(!side_put(b, &x, &ops[i], &src, 64, &dst,
+					i % 8 == 0, 0, i % 4));
 		}
 		for (int i = 0; i < OPS; i++)
 			CHECK(!bench_wait(b, &ops[i], 5000));
@@ -377,15 +400,15 @@ static void test_threads(struct bench *b)
 	close_regions(b);
 }
 
-/* Many at once, all used, a few times over. */
+/* A context's worth of connections at once, all used, twice over. */
 static void test_many(struct bench *b)
 {
-	enum { MANY = 100 };
+	enum { MANY = 1000 };
 	static struct side x[MANY], y[MANY];
-	struct vbn_op ops[MANY];
+	static struct vbn_op ops[MANY];
 
 	open_regions(b);
-	for (int round = 0; round < 3; round++) {
+	for (int round = 0; round < 2; round++) {
 		for (int i = 0; i < MANY; i++)
 			pair_connect(b, &x[i], &b->a, &y[i], &b->b);
 		for (int i = 0; i < MANY; i++) {
@@ -532,7 +555,7 @@ const struct loop_test loop_fault_tests[] = {
 	{"last words", test_last_words},
 	{"early arrivals", test_early_arrivals},
 	{"connect while polling", test_threads},
-	{"many connections", test_many},
+	{"1000 connections", test_many},
 	{"stale answer", test_stale_answer},
 	{"locked memory limit", test_memlock},
 	{"fork", test_fork},

@@ -82,7 +82,8 @@ static void put(struct half *h, struct vbn_op *op, uint8_t value, bool notify)
 				.mem_handle = h->buf.handle,
 				.remote = h->peer_addr,
 				.key = &h->peer_key,
-				.notify = notify};
+				.notify = notify,
+				.imm = 1u << 28};
 
 	while (op->status == -EINPROGRESS)
 		progress(h);

@@ -3,11 +3,10 @@
  * Statistics of verbena-perf: known answers, edges, and that a wrong element
  * is counted whatever it is.
  */
+#include "cunit_run.h"
 #include "stats.h"
 
-#include <CUnit/Basic.h>
 #include <math.h>
-#include <stdlib.h>
 
 #define NEAR(a, b) CU_ASSERT_DOUBLE_EQUAL(a, b, 1e-9)
 
@@ -99,37 +98,94 @@ static void test_peak(void)
 
 static void test_bus(void)
 {
-	NEAR(stats_allreduce_bus(10, 1), 0);
-	NEAR(stats_allreduce_bus(10, 2), 10);
-	NEAR(stats_allreduce_bus(10, 4), 15);
+	NEAR(stats_bus(10, 2, 1), 0);
+	NEAR(stats_bus(10, 2, 2), 10);
+	NEAR(stats_bus(10, 2, 4), 15);
+	NEAR(stats_bus(10, 1, 4), 7.5);
+	NEAR(stats_bus(10, 0, 4), 10);
 }
 
-static float ramp(size_t i, int nranks)
+static void test_samples(void)
 {
-	return (float)i * (float)nranks;
+	struct samples s = {0};
+	struct stats stats;
+
+	samples_stats(&s, &stats);
+	CU_ASSERT_EQUAL(stats.count, 0);
+	for (int i = 3000; i > 0; i--)
+		CU_ASSERT_EQUAL(samples_add(&s, i), 0);
+	samples_stats(&s, &stats);
+	CU_ASSERT_EQUAL(stats.count, 3000);
+	NEAR(stats.min, 1);
+	NEAR(stats.max, 3000);
+	NEAR(stats.typical, 1500.5);
+	NEAR(stats.average, 1500.5);
+	NEAR(stats.p99, 2970);
+	samples_free(&s);
+	CU_ASSERT_PTR_NULL(s.kept);
 }
 
-static void test_wrong(void)
+/* More than are kept: the extremes stay, the middle is near. */
+static void test_many_samples(void)
 {
-	float x[100];
+	const size_t n = SAMPLES_KEPT * 2;
+	struct samples s = {0};
+	struct stats stats;
+	int rc = 0;
 
-	for (size_t i = 0; i < 100; i++)
-		x[i] = ramp(i, 3);
-	CU_ASSERT_EQUAL(stats_wrong(x, 100, ramp, 3), 0);
-	CU_ASSERT_EQUAL(stats_wrong(x, 100, ramp, 4), 99);
-	x[0] = 1e-30f;
-	x[50] = NAN;
-	x[99] = -x[99];
-	CU_ASSERT_EQUAL(stats_wrong(x, 100, ramp, 3), 3);
-	CU_ASSERT_EQUAL(stats_wrong(x, 0, ramp, 3), 0);
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = samples_add(&s, (double)i);
+	CU_ASSERT_EQUAL(rc, 0);
+	CU_ASSERT_EQUAL(s.nkept, SAMPLES_KEPT);
+	CU_ASSERT_EQUAL(s.room, SAMPLES_KEPT);
+	samples_stats(&s, &stats);
+	CU_ASSERT_EQUAL(stats.count, n);
+	NEAR(stats.min, 0);
+	NEAR(stats.max, (double)(n - 1));
+	NEAR(stats.average, (double)(n - 1) / 2);
+	CU_ASSERT_DOUBLE_EQUAL(stats.typical / (double)n, 0.5, 0.005);
+	CU_ASSERT_DOUBLE_EQUAL(stats.p99 / (double)n, 0.99, 0.005);
+	samples_free(&s);
+}
+
+static void test_median(void)
+{
+	const double x[] = {5, 1, 9};
+
+	NEAR(stats_median(x, 3), 5);
+	NEAR(x[0], 5); /* as it was */
+	NEAR(stats_median(x, 2), 3);
+	NEAR(stats_median(x, 0), 0);
+}
+
+static void test_histogram(void)
+{
+	struct histogram h = {0};
+
+	NEAR(histogram_begin(0), 0);
+	CU_ASSERT_DOUBLE_EQUAL(histogram_begin(1), 1e-8, 1e-15);
+	CU_ASSERT_DOUBLE_EQUAL(histogram_begin(21), 1e-6, 1e-13);
+	for (size_t i = 0; i < HISTOGRAM_BUCKETS; i++) {
+		double begin = histogram_begin(i);
+
+		h = (struct histogram){0};
+		histogram_add(&h, begin);
+		CU_ASSERT_EQUAL(h.counts[i], 1);
+		histogram_add(&h, begin * 1.2);
+		CU_ASSERT_EQUAL(h.counts[i], 2);
+		if (i == 0)
+			continue;
+		histogram_add(&h, begin * (1 - 1e-12));
+		CU_ASSERT_EQUAL(h.counts[i - 1], 1);
+	}
+	h = (struct histogram){0};
+	histogram_add(&h, 1e9);
+	CU_ASSERT_EQUAL(h.counts[HISTOGRAM_BUCKETS - 1], 1);
 }
 
 int main(void)
 {
-	static const struct {
-		const char *name;
-		void (*fn)(void);
-	} tests[] = {
+	CU_TestInfo tests[] = {
 		{"no samples", test_none},
 		{"one sample", test_one},
 		{"known series", test_known},
@@ -137,20 +193,16 @@ int main(void)
 		{"percentiles", test_percentiles},
 		{"peak rate", test_peak},
 		{"bus bandwidth", test_bus},
-		{"wrong elements", test_wrong},
+		{"samples", test_samples},
+		{"more samples than are kept", test_many_samples},
+		{"median", test_median},
+		{"histogram", test_histogram},
+		CU_TEST_INFO_NULL,
 	};
-	CU_pSuite suite;
-	unsigned failures;
+	CU_SuiteInfo suites[] = {
+		{"perf_stats", NULL, NULL, NULL, NULL, tests},
+		CU_SUITE_INFO_NULL,
+	};
 
-	if (CU_initialize_registry() != CUE_SUCCESS)
-		return EXIT_FAILURE;
-	suite = CU_add_suite("perf_stats", NULL, NULL);
-	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-		if (!suite || !CU_add_test(suite, tests[i].name, tests[i].fn))
-			return EXIT_FAILURE;
-	CU_basic_set_mode(CU_BRM_VERBOSE);
-	CU_basic_run_tests();
-	failures = CU_get_number_of_failures();
-	CU_cleanup_registry();
-	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suites(suites);
 }
