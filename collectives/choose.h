@@ -11,6 +11,10 @@
 
 #include <stddef.h>
 
+/* Of a landing slot, bytes. */
+#define LANDING_LEAST ((uint64_t)64)
+#define LANDING_MOST  ((uint64_t)1 << 30)
+
 /* What the environment says; read once a communicator. */
 struct coll_settings {
 	/* By operation; PLAN_ALGORITHMS: not said. */

@@ -4,9 +4,10 @@
  * communicator, a peer in it, a call.
  *
  * Between two members, all goes over VBN_CHANNEL_COLL of the endpoint of
- * their contexts. A member is found by the communicator's uid, a hash that
- * all members compute alike; but what is sent to it carries a tag that it
- * chose itself (struct open_message), so no agreement is needed.
+ * their contexts. A member is found by the communicator's uid, which all
+ * members compute alike: a hash of the list of members, above, and how many of
+ * that list were created before, UID_NUMBER_BITS. What is sent to it carries a
+ * tag that it chose itself (struct open_message), so no agreement is needed.
  *
  * Invariants:
  * - Nothing is put or notified to a peer before its open message came, and
@@ -24,6 +25,7 @@
 
 #include "choose.h"
 #include "combine.h"
+#include "early.h"
 #include "exec.h"
 
 #include <verbena/collectives.h>
@@ -50,6 +52,7 @@ enum {
 	COMM_SLOTS_MOST = 16,
 	COMM_OPS = 64,
 	COMM_HISTORY = 8,
+	UID_NUMBER_BITS = 24,
 	COMM_WHY = 480,
 	COMM_LANDING = 512 << 10 /* bytes of a slot unless asked */
 };
@@ -166,9 +169,10 @@ struct peer {
 	struct vbn_ep *ep;
 
 	/* As its sender. */
-	bool opened;  /* its open message has come */
-	bool told;    /* ours was sent */
-	unsigned tag; /* it wants notifies to carry this */
+	bool opened;	   /* its open message has come */
+	bool told;	   /* ours was sent */
+	unsigned tag;	   /* it wants notifies to carry this */
+	bool lingers;	   /* what was posted may need our progress to leave */
 	bool has_landing;
 	struct vbn_rkey landing; /* of its slots for us */
 	unsigned slots;
@@ -240,6 +244,7 @@ struct vbn_comm {
 	struct peer **by_member; /* NULL until used */
 	struct peer **after;	 /* the same by how far after us */
 	struct peer *peers;
+	struct peer *recent; /* whom a notify came from last, or NULL */
 
 	uint32_t seq;	   /* calls started */
 	uint32_t next_seq; /* of the call that runs or is to run next */
@@ -283,15 +288,6 @@ struct vbn_comm {
 	char why[COMM_WHY];
 };
 
-/* A message for a communicator that is not created yet. */
-struct early_message {
-	struct early_message *next;
-	uint64_t uid;
-	struct vbn_ep *from;
-	size_t len;
-	uint8_t data[];
-};
-
 /* What the communicators of a context share. Lives as long as it. */
 struct shared {
 	struct shared *next; /* all contexts' */
@@ -304,14 +300,16 @@ struct shared {
 	unsigned ncomms;
 	struct vbn_comm *by_tag[COMM_TAGS];
 	unsigned next_tag;
-	struct early_message *early, **early_tail;
-	unsigned nearly;
+	struct early early;	  /* for communicators to be created */
 	struct list_count *lists; /* how often each list was used */
 };
 
 /* ---- parts, by file; all [the context's thread] ---- */
 
 /* comm.c */
+/* Of a communicator that was created here, or was to be: nothing waits for it
+   any more if it is not there. */
+bool comm_is_past(const struct shared *shared, uint64_t uid);
 struct peer *comm_peer(struct vbn_comm *comm, int member); /* NULL: -ENOMEM */
 void comm_release(struct vbn_comm *comm);
 
@@ -332,8 +330,12 @@ bool quick_make(struct vbn_coll *coll);
 /* False: a peer is not set up yet, the executor does it. */
 bool quick_begin(struct vbn_comm *comm, struct vbn_coll *coll);
 int quick_run(struct vbn_comm *comm); /* as exec_run() */
-/* The running call is run here, and lacks contributions: nothing to do. */
-bool quick_waits(struct vbn_comm *comm);
+/*
+ * What engine_pump() would do, where that is only to post (a call that is just
+ * enqueued) or to see what came of the call that runs. False: it has to.
+ */
+bool quick_start(struct vbn_comm *comm, struct vbn_coll *coll);
+bool quick_advance(struct vbn_comm *comm);
 bool quick_needs(const struct vbn_comm *comm, const struct peer *peer);
 
 /* topology.c */
@@ -382,10 +384,36 @@ bool engine_stalled(const struct shared *shared);
 /* A call is in flight, or the peers have to be told of a failure. */
 bool engine_busy(const struct shared *shared);
 void engine_enqueue(struct vbn_coll *coll);
-struct coll_op *engine_take_op(struct peer *peer, bool reads_input);
-/* What was posted to @peer may need our progress to leave (over ucx). */
-bool engine_lingers(const struct peer *peer);
-void engine_return_op(struct coll_op *op);
+/* The first call is over. */
+void engine_finish(struct vbn_comm *comm, struct vbn_coll *coll);
+void engine_make_ops(struct vbn_comm *comm);
+
+/* NULL: all are in flight; one that completes pumps again. */
+static inline struct coll_op *engine_take_op(struct peer *peer)
+{
+	struct vbn_comm *comm = peer->comm;
+	struct coll_op *op = comm->free_ops;
+
+	if (!op)
+		return NULL;
+	comm->free_ops = op->next;
+	comm->ops_busy++;
+	op->peer = peer;
+	op->reads_input = false;
+	op->entry = NULL;
+	return op;
+}
+
+static inline void engine_return_op(struct coll_op *op)
+{
+	struct vbn_comm *comm = op->comm;
+
+	comm->ops_busy--;
+	comm->reads_busy -= op->reads_input;
+	op->next = comm->free_ops;
+	comm->free_ops = op;
+}
+
 /* Progress for a while until no operation reads the caller's memory. */
 void engine_settle(struct vbn_comm *comm, int timeout_ms);
 
@@ -399,23 +427,12 @@ int wire_quick(struct peer *peer, const struct vbn_coll *coll, const void *data,
 void wire_abort(struct peer *peer);
 void wire_return_slots(struct peer *peer);
 void wire_empty_slot(struct peer *peer, uint64_t landing);
-/*
- * A put of call @seq went to the peer, who takes from it that the slots of the
- * calls before are empty.
- */
-void wire_posted(struct peer *peer, uint32_t seq);
-/*
- * Whether a put of call @seq may be sent: the peer tells calls apart by the
- * low bits of seq. If not, it is asked to say how far it is.
- */
-bool wire_in_reach(struct peer *peer, uint32_t seq);
 /* Say so, once we are as far as the peer has asked for. */
 void wire_answer(struct peer *peer);
-uint32_t wire_data_value(const struct peer *peer, const struct vbn_coll *coll);
 /* The pool of what peers write or map; made at first use. NULL: vbn_error(). */
 struct vbn_pool *wire_pool(struct vbn_comm *comm);
-/* Messages that came before the communicator was created. */
-void wire_adopt_early(struct vbn_comm *comm);
+/* Messages that came before the communicator was created. 0 or -ENOBUFS. */
+int wire_adopt_early(struct vbn_comm *comm);
 /* How many of the peer's puts, counted from ever, are of the call that runs. */
 uint64_t wire_arrived(const struct peer *peer);
 /* Break the communicator: the peer makes another call @seq than we do. */
@@ -431,8 +448,17 @@ uint16_t wire_digest(const struct call *call);
  * As the put between us and @peer has it: where a member knows only its own
  * parts, the two must agree on the length of the part, too.
  */
-uint16_t wire_pair_digest(const struct peer *peer, const struct vbn_coll *coll,
+uint16_t wire_part_digest(const struct peer *peer, const struct vbn_coll *coll,
 			  bool sending);
+
+static inline uint16_t wire_pair_digest(const struct peer *peer,
+					const struct vbn_coll *coll,
+					bool sending)
+{
+	if (!coll->shape.layout || coll->call.layout)
+		return coll->digest;
+	return wire_part_digest(peer, coll, sending);
+}
 
 /* trace.c: a line on a call that is over */
 void trace_call(const struct vbn_coll *coll);
@@ -469,6 +495,11 @@ const struct call *comm_call(const struct vbn_comm *comm, uint32_t seq);
 /* report.c: these block for the times stated */
 /* Publish that we have arrived in @coll's call. 100 ms. */
 void report_arrival(struct vbn_coll *coll);
+/*
+ * Publish that member @member, we, could not create the communicator, for the
+ * reason that vbn_error() has, and still has afterwards. 100 ms.
+ */
+void report_uncreated(struct vbn_job *job, uint64_t uid, int member);
 /*
  * Compare with what those whom the call waits for have published: members
  * that disagree may wait for each other without a chunk to show it. A round

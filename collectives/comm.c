@@ -2,7 +2,8 @@
 /*
  * Communicators: creation and release, and what those of one context share.
  * Creation is local: the uid comes from the list of members and from how
- * often this context has used that list, which is the same on all members.
+ * often this context has used that list, which is the same on all members:
+ * creations that fail count, too, and tell the others by the job's store.
  */
 #include "coll.h"
 
@@ -32,12 +33,7 @@ static void shared_free(struct shared *shared)
 	if (*link)
 		*link = shared->next;
 	pthread_mutex_unlock(&all_lock);
-	while (shared->early) {
-		struct early_message *early = shared->early;
-
-		shared->early = early->next;
-		free(early);
-	}
+	early_clear(&shared->early);
 	while (shared->lists) {
 		struct list_count *list = shared->lists;
 
@@ -87,7 +83,7 @@ struct shared *shared_get(struct vbn_ctx *ctx)
 		return NULL;
 	shared->ctx = ctx;
 	shared->kick_fd = -1;
-	shared->early_tail = &shared->early;
+	shared->early.most = EARLY_BYTES;
 	if (wire_install(shared)) {
 		free(shared);
 		return NULL;
@@ -127,27 +123,59 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 	return hash ^ hash >> 31;
 }
 
-static int make_uid(struct vbn_comm *comm)
-{
-	struct list_count *list = comm->shared->lists;
-	uint64_t hash = mix(0, (uint64_t)comm->n);
+#define UID_NUMBER_MASK ((UINT64_C(1) << UID_NUMBER_BITS) - 1)
 
-	for (int i = 0; i < comm->n; i++)
-		hash = mix(mix(hash, (uint64_t)comm->ranks[i]),
-			   (uint64_t)comm->indexes[i]);
-	while (list && list->hash != hash)
+static struct list_count *find_list(const struct shared *shared, uint64_t uid)
+{
+	struct list_count *list = shared->lists;
+
+	while (list && list->hash != (uid & ~UID_NUMBER_MASK))
 		list = list->next;
+	return list;
+}
+
+bool comm_is_past(const struct shared *shared, uint64_t uid)
+{
+	const struct list_count *list = find_list(shared, uid);
+	const int above = 64 - UID_NUMBER_BITS;
+
+	return list && (int64_t)((uid - list->used) << above) < 0;
+}
+
+/*
+ * The next of this list, which may turn out to be a bad one: nobody's. It is
+ * not past before settle_uid(): what comes for it meanwhile is kept.
+ */
+static int next_uid(struct shared *shared, const int *ranks, int n,
+		    const int *indexes, uint64_t *uid)
+{
+	uint64_t hash = mix(0, (uint64_t)n);
+	struct thread *taken = coll_take(shared);
+	struct list_count *list;
+
+	for (int i = 0; i < n; i++)
+		hash = mix(mix(hash, (uint64_t)(ranks ? ranks[i] : i)),
+			   (uint64_t)(indexes ? indexes[i] : 0));
+	hash &= ~UID_NUMBER_MASK;
+	list = find_list(shared, hash);
 	if (!list) {
 		list = calloc(1, sizeof(*list));
-		if (!list)
-			return vbn_fail(-ENOMEM,
-					"no memory for a communicator");
-		list->hash = hash;
-		list->next = comm->shared->lists;
-		comm->shared->lists = list;
+		if (list) {
+			list->hash = hash;
+			list->next = shared->lists;
+			shared->lists = list;
+		}
 	}
-	comm->uid = mix(hash, list->used++);
-	return 0;
+	if (list)
+		*uid = hash | (list->used & UID_NUMBER_MASK);
+	coll_give(taken);
+	return list ? 0 : vbn_fail(-ENOMEM, "no memory for a communicator");
+}
+
+/* It is there, or is not to be. Under the lock. */
+static void settle_uid(struct shared *shared, uint64_t uid)
+{
+	find_list(shared, uid)->used++;
 }
 
 static int fill_members(struct vbn_comm *comm, const int *ranks,
@@ -189,34 +217,39 @@ static int fill_members(struct vbn_comm *comm, const int *ranks,
 	return 0;
 }
 
-static int take_options(struct vbn_comm *comm, const int **indexes,
-			const struct vbn_comm_options *given)
+/* Of what its size covers. */
+static void read_options(struct vbn_comm_options *opts,
+			 const struct vbn_comm_options *given)
 {
-	struct vbn_comm_options opts = {0};
+	*opts = (struct vbn_comm_options){0};
+	if (given)
+		memcpy(opts, given,
+		       given->size < sizeof(*opts) ? given->size
+						   : sizeof(*opts));
+	else
+		opts->size = sizeof(*opts);
+}
 
-	if (given) {
-		size_t size = given->size;
+static int take_options(struct vbn_comm *comm,
+			const struct vbn_comm_options *opts)
+{
+	uint64_t landing = comm->settings.landing;
 
-		if (size < sizeof(size))
-			return vbn_fail(-EINVAL,
-					"vbn_comm_options.size is not set");
-		memcpy(&opts, given, size < sizeof(opts) ? size : sizeof(opts));
-	}
-	*indexes = opts.indexes;
-	if (comm->settings.landing)
-		opts.landing_bytes = comm->settings.landing;
-	comm->slot_bytes =
-		opts.landing_bytes ? opts.landing_bytes : COMM_LANDING;
-	comm->slots = opts.slots ? opts.slots : 4;
+	if (opts->size < sizeof(opts->size))
+		return vbn_fail(-EINVAL, "vbn_comm_options.size is not set");
+	if (!landing)
+		landing = opts->landing_bytes ? opts->landing_bytes
+					      : COMM_LANDING;
+	comm->slot_bytes = landing;
+	comm->slots = opts->slots ? opts->slots : 4;
 	if (comm->slots > COMM_SLOTS_MOST)
 		return vbn_fail(-EINVAL, "%u landing slots: 1 to %d",
 				comm->slots, COMM_SLOTS_MOST);
-	if (comm->slot_bytes < 64 || comm->slot_bytes > (size_t)1 << 30)
+	if (landing < LANDING_LEAST || landing > LANDING_MOST)
 		return vbn_fail(
 			-EINVAL,
-			"landing slots of %zu bytes%s: 64 bytes to 1 GiB",
-			comm->slot_bytes,
-			comm->settings.landing ? " (VBN_COLL_LANDING)" : "");
+			"landing slots of %llu bytes: 64 bytes to 1 GiB",
+			(unsigned long long)landing);
 	return 0;
 }
 
@@ -268,11 +301,7 @@ static struct vbn_comm *comm_new(struct vbn_ctx *ctx, int n)
 	comm->by_member = calloc(members, sizeof(struct peer *));
 	comm->after = calloc(members, sizeof(struct peer *));
 	comm->contributions = calloc(members, sizeof(void *));
-	for (int i = COMM_OPS - 1; i >= 0; i--) {
-		comm->ops[i].comm = comm;
-		comm->ops[i].next = comm->free_ops;
-		comm->free_ops = &comm->ops[i];
-	}
+	engine_make_ops(comm);
 	if (!comm->ranks || !comm->indexes || !comm->member_of ||
 	    !comm->by_member || !comm->after || !comm->contributions) {
 		comm_delete(comm);
@@ -284,60 +313,97 @@ static struct vbn_comm *comm_new(struct vbn_ctx *ctx, int n)
 /* Makes it one of its context's. */
 static int enlist(struct vbn_comm *comm)
 {
-	struct thread *taken = coll_take(comm->shared);
+	struct shared *shared = comm->shared;
+	struct thread *taken = coll_take(shared);
 	int err = take_tag(comm);
 
-	if (!err)
-		err = make_uid(comm);
 	if (!err) {
-		comm->shared->by_tag[comm->tag] = comm;
-		comm->next = comm->shared->comms;
-		comm->shared->comms = comm;
-		wire_adopt_early(comm);
+		shared->by_tag[comm->tag] = comm;
+		comm->next = shared->comms;
+		shared->comms = comm;
+		err = wire_adopt_early(comm);
+		if (err) { /* nothing came of it yet */
+			shared->by_tag[comm->tag] = NULL;
+			shared->comms = comm->next;
+		} else {
+			settle_uid(shared, comm->uid);
+		}
 	}
 	coll_give(taken);
 	return err;
 }
 
-int vbn_comm_create(struct vbn_comm **out, struct vbn_ctx *ctx,
-		    const int *ranks, int n,
-		    const struct vbn_comm_options *opts)
+static int create(struct vbn_comm **out, struct shared *shared, uint64_t uid,
+		  const int *ranks, int n, const struct vbn_comm_options *opts)
 {
-	struct vbn_comm *comm;
-	const int *indexes = NULL;
+	struct vbn_comm *comm = comm_new(shared->ctx, n);
 	int err;
 
+	if (!comm)
+		return vbn_fail(-ENOMEM, "no memory for a communicator");
+	comm->shared = shared;
+	comm->uid = uid;
+	err = settings_read(&comm->settings);
+	if (!err)
+		err = take_options(comm, opts);
+	if (!err)
+		err = fill_members(comm, ranks, opts->indexes);
+	if (!err)
+		err = topology_make(comm, vbn_job_timeout_ms(comm->job));
+	if (!err)
+		err = enlist(comm);
+	if (err)
+		comm_delete(comm);
+	else
+		*out = comm;
+	return err;
+}
+
+/* The others of what is not to be are told, if it was to be on this context. */
+static void give_up(struct shared *shared, uint64_t uid, const int *ranks,
+		    int n, const int *indexes)
+{
+	struct vbn_job *job = vbn_ctx_job(shared->ctx);
+	struct thread *taken = coll_take(shared);
+
+	early_drop(&shared->early, uid);
+	settle_uid(shared, uid);
+	coll_give(taken);
+	for (int i = 0; n > 1 && i < n; i++) {
+		if ((ranks ? ranks[i] : i) != vbn_job_rank(job))
+			continue;
+		if ((indexes ? indexes[i] : 0) == vbn_ctx_index(shared->ctx))
+			report_uncreated(job, uid, i);
+		return;
+	}
+}
+
+int vbn_comm_create(struct vbn_comm **out, struct vbn_ctx *ctx,
+		    const int *ranks, int n,
+		    const struct vbn_comm_options *given)
+{
+	int size = vbn_job_size(vbn_ctx_job(ctx)), err;
+	struct vbn_comm_options opts;
+	struct shared *shared;
+	uint64_t uid = 0;
+
 	if (!ranks)
-		n = vbn_job_size(vbn_ctx_job(ctx));
-	if (n < 1 || n > vbn_job_size(vbn_ctx_job(ctx)))
+		n = size;
+	if (n < 1 || n > size)
 		return vbn_fail(
 			-EINVAL,
 			"a communicator of %d members in a job of %d ranks", n,
-			vbn_job_size(vbn_ctx_job(ctx)));
-	comm = comm_new(ctx, n);
-	if (!comm)
+			size);
+	read_options(&opts, given);
+	shared = shared_get(ctx);
+	if (!shared)
 		return vbn_fail(-ENOMEM, "no memory for a communicator");
-	err = settings_read(&comm->settings);
-	if (!err)
-		err = take_options(comm, &indexes, opts);
-	if (!err)
-		err = fill_members(comm, ranks, indexes);
-	if (!err)
-		err = topology_make(comm, vbn_job_timeout_ms(comm->job));
+	err = next_uid(shared, ranks, n, opts.indexes, &uid);
 	if (err)
-		goto delete;
-	comm->shared = shared_get(ctx);
-	if (!comm->shared) {
-		err = vbn_fail(-ENOMEM, "no memory for a communicator");
-		goto delete;
-	}
-	err = enlist(comm);
+		return err;
+	err = create(out, shared, uid, ranks, n, &opts);
 	if (err)
-		goto delete;
-	*out = comm;
-	return 0;
-
-	delete : comm_delete(comm);
+		give_up(shared, uid, ranks, n, opts.indexes);
 	return err;
 }
 

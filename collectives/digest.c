@@ -38,15 +38,13 @@ uint16_t wire_digest(const struct call *call)
 	return crc_add(crc, call->count, 16);
 }
 
-uint16_t wire_pair_digest(const struct peer *peer, const struct vbn_coll *coll,
+uint16_t wire_part_digest(const struct peer *peer, const struct vbn_coll *coll,
 			  bool sending)
 {
 	const struct plan_shape *shape = &coll->shape;
 	int self = shape->rank, other = peer->member;
 	uint64_t len;
 
-	if (!shape->layout || coll->call.layout)
-		return coll->digest;
 	switch (shape->operation) {
 	case PLAN_OP_ALLTOALL:
 		len = sending ? shape->layout->in_len[other]

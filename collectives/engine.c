@@ -13,14 +13,13 @@
 
 /* ---- operations in flight ---- */
 
-void engine_return_op(struct coll_op *op)
+/* Nobody waits for it, nor for the room that it leaves. */
+static bool is_plain(const struct coll_op *op)
 {
-	struct vbn_comm *comm = op->comm;
+	const struct vbn_comm *comm = op->comm;
 
-	comm->ops_busy--;
-	comm->reads_busy -= op->reads_input;
-	op->next = comm->free_ops;
-	comm->free_ops = op;
+	return !op->op.status && !op->reads_input && !op->entry &&
+	       comm->free_ops && !comm->stalled && !comm->orphan;
 }
 
 static void op_done(struct vbn_op *done)
@@ -30,6 +29,10 @@ static void op_done(struct vbn_op *done)
 	struct exec_entry *entry = op->entry;
 	bool data = op->reads_input;
 
+	if (is_plain(op)) {
+		engine_return_op(op);
+		return;
+	}
 	engine_return_op(op);
 	if (entry && !comm->error)
 		exec_done(&comm->exec, entry);
@@ -37,34 +40,24 @@ static void op_done(struct vbn_op *done)
 	if (done->status && data)
 		comm_lose(comm, op->peer, done->status);
 	if (!comm->orphan) {
-		if (!quick_waits(comm))
+		if (!quick_advance(comm))
 			engine_pump(comm);
 	} else if (comm->ops_busy == 0) {
 		comm_release(comm);
 	}
 }
 
-struct coll_op *engine_take_op(struct peer *peer, bool reads_input)
+void engine_make_ops(struct vbn_comm *comm)
 {
-	struct vbn_comm *comm = peer->comm;
-	struct coll_op *op = comm->free_ops;
+	for (int i = 0; i < COMM_OPS; i++) {
+		struct coll_op *op = &comm->ops[i];
 
-	if (!op)
-		return NULL;
-	comm->free_ops = op->next;
-	comm->ops_busy++;
-	comm->reads_busy += reads_input;
-	op->op.done = op_done;
-	op->op.arg = op;
-	op->peer = peer;
-	op->reads_input = reads_input;
-	op->entry = NULL;
-	return op;
-}
-
-bool engine_lingers(const struct peer *peer)
-{
-	return vbn_ep_provider(peer->ep)[0] == 'u';
+		op->op.done = op_done;
+		op->op.arg = op;
+		op->comm = comm;
+		op->next = comm->free_ops;
+		comm->free_ops = op;
+	}
 }
 
 /* ---- calls ---- */
@@ -135,8 +128,8 @@ static int begin(struct vbn_comm *comm, struct vbn_coll *coll)
 	if (!wire_check_early(coll))
 		return comm->error;
 	coll->state = COLL_RUNNING;
-	comm->quick = coll->quick && quick_begin(comm, coll);
-	if (comm->quick)
+	comm->quick = false;
+	if (coll->quick && quick_begin(comm, coll))
 		return 0;
 	return exec_begin(&comm->exec, &step_backend, &coll->shape,
 			  coll->window);
@@ -156,7 +149,7 @@ static void answer(struct vbn_comm *comm)
 		wire_answer(peer);
 }
 
-static void finish(struct vbn_comm *comm, struct vbn_coll *coll)
+void engine_finish(struct vbn_comm *comm, struct vbn_coll *coll)
 {
 	comm->history[coll->seq % COMM_HISTORY] = coll->call;
 	comm->first = coll->next;
@@ -189,7 +182,7 @@ static void run_calls(struct vbn_comm *comm)
 		}
 		if (comm->reads_busy > 0)
 			return; /* its last puts have not left */
-		finish(comm, coll);
+		engine_finish(comm, coll);
 	}
 }
 
@@ -266,7 +259,8 @@ void engine_enqueue(struct vbn_coll *coll)
 		coll->started_ns = coll_now_ns();
 	*comm->last = coll;
 	comm->last = &coll->next;
-	engine_pump(comm);
+	if (!quick_start(comm, coll))
+		engine_pump(comm);
 }
 
 void engine_settle(struct vbn_comm *comm, int timeout_ms)

@@ -22,30 +22,16 @@ static int by_key(const void *a, const void *b)
 	return x->member < y->member ? -1 : x->member > y->member;
 }
 
-/* With the same landing slots as @from. @claims: the members, or all. */
+/* With the same landing slots as @from. */
 static int create_like(struct vbn_comm **out, const struct vbn_comm *from,
-		       const struct claim *claims, int n)
+		       const int *ranks, const int *indexes, int n)
 {
-	size_t members = (size_t)n;
-	int *ranks = calloc(2 * members, sizeof(*ranks));
-	int *indexes = ranks ? ranks + members : NULL;
 	const struct vbn_comm_options opts = {.size = sizeof(opts),
 					      .indexes = indexes,
 					      .landing_bytes = from->slot_bytes,
 					      .slots = from->slots};
-	int err;
 
-	if (!ranks)
-		return vbn_fail(-ENOMEM, "no memory for a communicator");
-	for (int i = 0; i < n; i++) {
-		int member = claims ? claims[i].member : i;
-
-		ranks[i] = from->ranks[member];
-		indexes[i] = from->indexes[member];
-	}
-	err = vbn_comm_create(out, from->ctx, ranks, n, &opts);
-	free(ranks);
-	return err;
+	return vbn_comm_create(out, from->ctx, ranks, n, &opts);
 }
 
 int vbn_comm_dup(struct vbn_comm **out, const struct vbn_comm *comm)
@@ -53,36 +39,74 @@ int vbn_comm_dup(struct vbn_comm **out, const struct vbn_comm *comm)
 	if (!comm->shared->ctx)
 		return vbn_fail(-ENOTCONN,
 				"the communicator's context was closed");
-	return create_like(out, comm, NULL, comm->n);
+	return create_like(out, comm, comm->ranks, comm->indexes, comm->n);
+}
+
+/* What a split needs, all at once: later it must not run out of memory. */
+struct split {
+	struct claim *claims;
+	int64_t *all;
+	int *ranks, *indexes;
+};
+
+static void split_release(struct split *split)
+{
+	free(split->claims);
+	free(split->all);
+	free(split->ranks);
+	free(split->indexes);
+}
+
+/* A member that cannot take part breaks @comm: the others wait for it. */
+static int split_prepare(struct split *split, struct vbn_comm *comm)
+{
+	size_t members = (size_t)comm->n;
+	struct thread *taken;
+
+	split->claims = calloc(members, sizeof(*split->claims));
+	split->all = calloc(members, 2 * sizeof(*split->all));
+	split->ranks = calloc(members, sizeof(*split->ranks));
+	split->indexes = calloc(members, sizeof(*split->indexes));
+	if (split->claims && split->all && split->ranks && split->indexes)
+		return 0;
+	taken = coll_take(comm->shared);
+	comm_fail(comm, -ENOMEM, "rank %d has no memory for a split",
+		  comm->ranks[comm->rank]);
+	coll_give(taken);
+	return vbn_fail(-ENOMEM, "no memory for a communicator");
+}
+
+static int create_claimed(struct vbn_comm **out, struct vbn_comm *comm,
+			  struct split *split, int colour)
+{
+	int n = 0;
+
+	for (int i = 0; i < comm->n; i++)
+		if (split->all[2 * i] == colour)
+			split->claims[n++] = (struct claim){
+				colour, split->all[2 * i + 1], i};
+	qsort(split->claims, (size_t)n, sizeof(*split->claims), by_key);
+	for (int i = 0; i < n; i++) {
+		split->ranks[i] = comm->ranks[split->claims[i].member];
+		split->indexes[i] = comm->indexes[split->claims[i].member];
+	}
+	return create_like(out, comm, split->ranks, split->indexes, n);
 }
 
 int vbn_comm_split(struct vbn_comm **out, struct vbn_comm *comm, int colour,
 		   int key, int timeout_ms)
 {
 	const int64_t mine[2] = {colour, key};
-	size_t members = (size_t)comm->n;
-	struct claim *claims = calloc(members, sizeof(*claims));
-	int64_t *all = calloc(members, sizeof(mine));
-	int n = 0, err = -ENOMEM;
+	struct split split = {0};
+	int err = split_prepare(&split, comm);
 
-	if (!claims || !all) {
-		err = vbn_fail(-ENOMEM, "no memory for a communicator");
-		goto free;
-	}
-	err = vbn_allgather(comm, mine, all, 2, VBN_INT64, timeout_ms);
-	if (err)
-		goto free;
-	for (int i = 0; i < comm->n; i++)
-		if (all[2 * i] == colour)
-			claims[n++] = (struct claim){colour, all[2 * i + 1], i};
-	if (colour < 0) {
+	if (!err)
+		err = vbn_allgather(comm, mine, split.all, 2, VBN_INT64,
+				    timeout_ms);
+	if (!err && colour < 0)
 		*out = NULL;
-	} else {
-		qsort(claims, (size_t)n, sizeof(*claims), by_key);
-		err = create_like(out, comm, claims, n);
-	}
-free:
-	free(claims);
-	free(all);
+	else if (!err)
+		err = create_claimed(out, comm, &split, colour);
+	split_release(&split);
 	return err;
 }

@@ -10,7 +10,7 @@
  * of a put, which is one cache line less to move and needs no landing slot.
  * Nothing tells when a message has left: over shm it has when it is sent.
  */
-#include "coll.h"
+#include "wire.h"
 
 #include <errno.h>
 #include <string.h>
@@ -131,6 +131,14 @@ static bool is_set_up(const struct vbn_comm *comm,
 	return true;
 }
 
+static void set_out(struct vbn_comm *comm, const struct quick_plan *plan)
+{
+	comm->quick = true;
+	comm->quick_posted = plan->to.first;
+	comm->quick_arrived = plan->from.first;
+	comm->quick_over = false;
+}
+
 bool quick_begin(struct vbn_comm *comm, struct vbn_coll *coll)
 {
 	const struct quick_plan *plan = &coll->quick_plan;
@@ -139,9 +147,7 @@ bool quick_begin(struct vbn_comm *comm, struct vbn_coll *coll)
 		coll->set_up = plan->by_message || is_set_up(comm, plan);
 	if (!coll->set_up)
 		return false;
-	comm->quick_posted = plan->to.first;
-	comm->quick_arrived = plan->from.first;
-	comm->quick_over = false;
+	set_out(comm, plan);
 	return true;
 }
 
@@ -181,23 +187,6 @@ static int post(struct vbn_comm *comm, const struct vbn_coll *coll, int i)
 	return 0;
 }
 
-bool quick_waits(struct vbn_comm *comm)
-{
-	const struct vbn_coll *coll = comm->first;
-
-	if (!comm->quick || !coll || coll->state != COLL_RUNNING ||
-	    comm->quick_posted < coll->quick_plan.to.end)
-		return false;
-	for (; comm->quick_arrived < coll->quick_plan.from.end;
-	     comm->quick_arrived++) {
-		const struct peer *peer = peer_at(comm, comm->quick_arrived);
-
-		if (!peer || peer->exec.waits >= wire_arrived(peer))
-			return !peer || !peer->nearly;
-	}
-	return false;
-}
-
 bool quick_needs(const struct vbn_comm *comm, const struct peer *peer)
 {
 	const struct quick_plan *plan = &comm->first->quick_plan;
@@ -224,10 +213,11 @@ static int check_arrived(struct vbn_comm *comm, int i)
 static const void *contribution(const struct vbn_comm *comm,
 				const struct vbn_coll *coll, int member)
 {
-	const struct peer *peer = comm->by_member[member];
+	const struct peer *peer;
 
 	if (member == comm->rank)
 		return coll->in + (size_t)member * coll->quick_plan.in_step;
+	peer = comm->by_member[member];
 	if (coll->quick_plan.by_message)
 		return peer->quick[coll->seq % QUICK_KEPT].data;
 	return step_landing(comm, peer, peer->exec.landings);
@@ -297,4 +287,60 @@ int quick_run(struct vbn_comm *comm)
 		finish(comm, coll);
 	comm->quick_over = true;
 	return 0;
+}
+
+/* ---- past the engine ---- */
+
+/* The engine has nothing to do beside the call that runs. */
+static bool is_undisturbed(const struct vbn_comm *comm)
+{
+	return !comm->pumping && !comm->fault && !comm->askers &&
+	       !comm->owes_slots &&
+	       !atomic_load_explicit(&comm->abort_asked, memory_order_relaxed);
+}
+
+bool quick_start(struct vbn_comm *comm, struct vbn_coll *coll)
+{
+	const struct quick_plan *plan = &coll->quick_plan;
+	bool came = comm->nearly > 0;
+
+	if (!coll->set_up || comm->first != coll || !is_undisturbed(comm))
+		return false;
+	comm->next_seq = coll->seq;
+	if (!wire_check_early(coll))
+		return false;
+	coll->state = COLL_RUNNING;
+	set_out(comm, plan);
+	for (; comm->quick_posted < plan->to.end; comm->quick_posted++)
+		if (post(comm, coll, comm->quick_posted))
+			return false; /* what it is, the engine finds again */
+	if (!came && plan->from.end > plan->from.first)
+		return true; /* nothing has come */
+	return quick_advance(comm);
+}
+
+bool quick_advance(struct vbn_comm *comm)
+{
+	struct vbn_coll *coll = comm->first;
+	const struct quick_plan *plan;
+
+	if (!comm->quick || !coll || coll->state != COLL_RUNNING)
+		return false;
+	plan = &coll->quick_plan;
+	if (comm->quick_posted < plan->to.end)
+		return false;
+	for (; comm->quick_arrived < plan->from.end; comm->quick_arrived++) {
+		const struct peer *peer = peer_at(comm, comm->quick_arrived);
+
+		if (!peer || peer->exec.waits >= wire_arrived(peer))
+			return !peer || !peer->nearly;
+	}
+	if (!is_undisturbed(comm) || comm->error)
+		return false;
+	if (comm->reads_busy > 0)
+		return true; /* its last puts have not left */
+	if (!comm->quick_over)
+		finish(comm, coll);
+	engine_finish(comm, coll);
+	return !comm->first;
 }

@@ -58,6 +58,19 @@ static int member_of(const struct vbn_comm *comm, struct vbn_ep *from)
 	return member;
 }
 
+/* NULL: not used yet, or none of its members. */
+static struct peer *peer_of(struct vbn_comm *comm, struct vbn_ep *from)
+{
+	int member;
+
+	if (comm->recent && comm->recent->ep == from)
+		return comm->recent;
+	member = member_of(comm, from);
+	if (member >= 0 && comm->by_member[member])
+		comm->recent = comm->by_member[member];
+	return member < 0 ? NULL : comm->by_member[member];
+}
+
 void wire_disagree(struct vbn_comm *comm, const struct peer *peer, uint32_t seq)
 {
 	char mine[128], why[COMM_WHY];
@@ -133,7 +146,7 @@ static bool take_contribution(struct shared *shared, struct vbn_ep *from,
 		return false;
 	take_quick(peer, &head, (const char *)data + sizeof(head),
 		   len - sizeof(head));
-	if (!quick_waits(comm))
+	if (!quick_advance(comm))
 		engine_pump(comm);
 	return true;
 }
@@ -141,6 +154,7 @@ static bool take_contribution(struct shared *shared, struct vbn_ep *from,
 static void take_open(struct peer *peer, const struct open_message *message)
 {
 	peer->opened = true;
+	peer->lingers = vbn_ep_provider(peer->ep)[0] == 'u';
 	peer->tag = message->head.tag % COMM_TAGS;
 	if (!message->head.flag || peer->has_landing)
 		return;
@@ -202,25 +216,28 @@ static void take_message(struct vbn_comm *comm, struct vbn_ep *from,
 	engine_pump(comm);
 }
 
+/* What cannot be sent now is said to the next message, and at creation. */
+static void refuse(struct shared *shared, struct vbn_ep *from, uint64_t uid)
+{
+	struct abort_message message = {
+		.head = {.type = MESSAGE_ABORT, .uid = uid}, .err = -ENOBUFS};
+
+	snprintf(
+		message.why, sizeof(message.why),
+		"rank %d has not created the communicator yet, and has no room for more messages that come before",
+		vbn_job_rank(vbn_ctx_job(shared->ctx)));
+	(void)vbn_message(from, VBN_CHANNEL_COLL, &message, sizeof(message));
+}
+
 static void keep_early(struct shared *shared, struct vbn_ep *from,
 		       const struct message_head *head, size_t len)
 {
-	struct early_message *early = malloc(sizeof(*early) + len);
-
-	if (!early)
+	/* Freed here, or failed: left over from calls that nobody makes. */
+	if (comm_is_past(shared, head->uid))
 		return;
-	*early = (struct early_message){
-		.uid = head->uid, .from = from, .len = len};
-	memcpy(early->data, head, len);
-	*shared->early_tail = early;
-	shared->early_tail = &early->next;
-	if (++shared->nearly <= EARLY_MOST)
-		return;
-	/* Left over from communicators that broke: the oldest goes. */
-	early = shared->early;
-	shared->early = early->next;
-	shared->nearly--;
-	free(early);
+	if (early_keep(&shared->early, head->uid, from, head, len) &&
+	    head->type != MESSAGE_ABORT)
+		refuse(shared, from, head->uid);
 }
 
 static void on_message(void *arg, struct vbn_ep *from, const void *data,
@@ -247,25 +264,26 @@ static void on_message(void *arg, struct vbn_ep *from, const void *data,
 		keep_early(shared, from, &message.head, len);
 }
 
-void wire_adopt_early(struct vbn_comm *comm)
+int wire_adopt_early(struct vbn_comm *comm)
 {
 	struct shared *shared = comm->shared;
-	struct early_message **link = &shared->early;
+	bool refused;
+	struct early_message *early =
+		early_take(&shared->early, comm->uid, &refused);
 
-	while (*link) {
-		struct early_message *early = *link;
+	while (early) {
+		struct early_message *next = early->next;
 
-		if (early->uid != comm->uid) {
-			link = &early->next;
-			continue;
-		}
-		*link = early->next;
-		if (!*link)
-			shared->early_tail = link;
-		shared->nearly--;
 		on_message(shared, early->from, early->data, early->len);
 		free(early);
+		early = next;
 	}
+	if (!refused)
+		return 0;
+	return vbn_fail(
+		-ENOBUFS,
+		"messages for the communicator came before it was created, and there was no room for them (%zu MiB for all communicators): create it before others use it much",
+		shared->early.most >> 20);
 }
 
 uint64_t wire_arrived(const struct peer *peer)
@@ -326,8 +344,7 @@ static void on_notify(void *arg, struct vbn_ep *from, uint32_t value)
 	struct shared *shared = arg;
 	unsigned tag = value >> (SEQ_BITS + DIGEST_BITS) & (COMM_TAGS - 1);
 	struct vbn_comm *comm = shared->by_tag[tag];
-	int member = comm && !comm->error ? member_of(comm, from) : -1;
-	struct peer *peer = member < 0 ? NULL : comm->by_member[member];
+	struct peer *peer = comm && !comm->error ? peer_of(comm, from) : NULL;
 
 	if (!peer || !peer->opened)
 		return; /* of an earlier communicator */
@@ -337,7 +354,7 @@ static void on_notify(void *arg, struct vbn_ep *from, uint32_t value)
 		peer->arrived++;
 		note_call(peer, value >> DIGEST_BITS & SEQ_MASK,
 			  value & DIGEST_MASK);
-		if (quick_waits(comm))
+		if (quick_advance(comm))
 			return;
 	}
 	engine_pump(comm);

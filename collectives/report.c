@@ -4,7 +4,8 @@
  * long or members disagree. Each member has one key per communicator, which
  * it replaces: {seq of its call, description, members that it has heard from
  * in that call}. The last is what tells of a member that has returned
- * already, a broadcast's root say, which publishes nothing.
+ * already, a broadcast's root say, which publishes nothing. A member that could
+ * not create the communicator says that there.
  */
 #include "coll.h"
 
@@ -21,7 +22,10 @@ enum { HEARD_MOST = 64 };
 /* What a member has sent before it went on has come after this. */
 #define PASSED_MS 1000
 
+#define UNCREATED "rank %d could not create the communicator: %s"
+
 struct arrival {
+	uint32_t failed; /* 1: to create it; what: why */
 	uint32_t seq;
 	uint32_t digest;
 	uint32_t heard_count;
@@ -29,11 +33,9 @@ struct arrival {
 	char what[128];
 };
 
-static void key_of(const struct vbn_comm *comm, int member, char *key,
-		   size_t room)
+static void key_of(uint64_t uid, int member, char *key, size_t room)
 {
-	snprintf(key, room, "coll/%016llx/%d", (unsigned long long)comm->uid,
-		 member);
+	snprintf(key, room, "coll/%016llx/%d", (unsigned long long)uid, member);
 }
 
 static bool heard_from(const struct peer *peer, uint32_t seq)
@@ -58,7 +60,7 @@ static void publish(struct vbn_comm *comm, uint32_t seq)
 		if (heard_from(peer, seq) && arrival.heard_count < HEARD_MOST)
 			arrival.heard[arrival.heard_count++] =
 				(uint32_t)peer->member;
-	key_of(comm, comm->rank, key, sizeof(key));
+	key_of(comm->uid, comm->rank, key, sizeof(key));
 	/* Best effort: a report without us is better than none. */
 	(void)vbn_job_set(comm->job, key, &arrival, sizeof(arrival), 100);
 	comm->published = true;
@@ -72,12 +74,25 @@ void report_arrival(struct vbn_coll *coll)
 	publish(coll->comm, coll->seq);
 }
 
+void report_uncreated(struct vbn_job *job, uint64_t uid, int member)
+{
+	struct arrival arrival = {.failed = 1};
+	char key[64], why[COMM_WHY];
+
+	snprintf(why, sizeof(why), "%s", vbn_error());
+	memcpy(arrival.what, why, sizeof(arrival.what) - 1);
+	key_of(uid, member, key, sizeof(key));
+	/* Best effort: else it is one that has not arrived. */
+	if (vbn_job_set(job, key, &arrival, sizeof(arrival), 100))
+		(void)vbn_fail(0, "%s", why);
+}
+
 static bool fetch(struct vbn_comm *comm, int member, struct arrival *arrival)
 {
 	size_t len = sizeof(*arrival);
 	char key[64];
 
-	key_of(comm, member, key, sizeof(key));
+	key_of(comm->uid, member, key, sizeof(key));
 	if (vbn_job_get(comm->job, key, arrival, &len, 0) ||
 	    len != sizeof(*arrival) || arrival->heard_count > HEARD_MOST)
 		return false;
@@ -120,17 +135,25 @@ void report_compare(struct vbn_coll *coll)
 		next = peer->next;
 		if (!comm_needs(comm, peer))
 			continue;
-		if (fetch(comm, peer->member, &arrival) &&
-		    differs(coll, peer, &arrival))
-			wire_disagree(comm, peer, coll->seq);
+		if (fetch(comm, peer->member, &arrival)) {
+			if (arrival.failed)
+				comm_fail(comm, -ECANCELED, UNCREATED,
+					  comm->ranks[peer->member],
+					  arrival.what);
+			else if (differs(coll, peer, &arrival))
+				wire_disagree(comm, peer, coll->seq);
+		}
 		if (coll_now_ms() - asked > STORE_SLOW_MS)
 			break; /* the deadline is not the store's to spend */
 	}
 }
 
-/* One look at all members not yet known of. Returns how many are unknown. */
+/*
+ * One look at all members not yet known of. Returns how many are unknown;
+ * @failed: what the first says who could not create the communicator.
+ */
 static int look(struct vbn_comm *comm, uint32_t seq, bool *known,
-		uint64_t deadline)
+		uint64_t deadline, char *failed, size_t room)
 {
 	int unknown = 0;
 
@@ -139,8 +162,12 @@ static int look(struct vbn_comm *comm, uint32_t seq, bool *known,
 
 		if (known[i] || coll_now_ms() >= deadline)
 			continue;
-		if (!fetch(comm, i, &arrival) ||
-		    (int32_t)(arrival.seq - seq) < 0)
+		if (!fetch(comm, i, &arrival))
+			continue;
+		if (arrival.failed && !failed[0])
+			snprintf(failed, room, UNCREATED, comm->ranks[i],
+				 arrival.what);
+		if (arrival.failed || (int32_t)(arrival.seq - seq) < 0)
 			continue;
 		known[i] = true;
 		for (uint32_t k = 0; k < arrival.heard_count; k++)
@@ -177,7 +204,7 @@ void report_missing(struct vbn_coll *coll, char *text, size_t room)
 	bool *known = calloc((size_t)comm->n, sizeof(*known));
 	const struct exec_entry *entry =
 		comm->quick ? NULL : exec_oldest(&comm->exec);
-	char ranks[200];
+	char ranks[200], failed[200] = "";
 	int unknown;
 
 	snprintf(text, room, "it is not known who has not arrived");
@@ -188,11 +215,14 @@ void report_missing(struct vbn_coll *coll, char *text, size_t room)
 	for (struct peer *peer = comm->peers; peer; peer = peer->next)
 		known[peer->member] |= heard_from(peer, coll->seq);
 	do {
-		unknown = look(comm, coll->seq, known, deadline);
-		if (unknown)
+		unknown = look(comm, coll->seq, known, deadline, failed,
+			       sizeof(failed));
+		if (unknown && !failed[0])
 			vbn_ctx_wait(comm->ctx, 20);
-	} while (unknown && coll_now_ms() < deadline);
-	if (unknown) {
+	} while (unknown && !failed[0] && coll_now_ms() < deadline);
+	if (failed[0]) {
+		snprintf(text, room, "%s", failed);
+	} else if (unknown) {
 		list_ranks(comm, known, false, ranks, sizeof(ranks));
 		snprintf(text, room, "not arrived: rank %s", ranks);
 	} else if (entry && entry->peer) {
@@ -223,7 +253,7 @@ static int collect(struct vbn_comm *comm, struct statement *all,
 		if (all[i].known)
 			continue;
 		if (coll_now_ms() < deadline && fetch(comm, i, &arrival) &&
-		    arrival.seq == comm->fault_seq) {
+		    !arrival.failed && arrival.seq == comm->fault_seq) {
 			all[i].known = true;
 			memcpy(all[i].what, arrival.what, sizeof(arrival.what));
 		}

@@ -175,8 +175,8 @@ static int wait_long(struct vbn_coll *coll, uint64_t start, int timeout_ms)
 }
 
 /*
- * Most short calls are over before it is worth reading the clock. Returns when
- * the wait began, ms, or 0: it began just now.
+ * Most short calls are over before it is worth reading the clock, which is at
+ * the second event. Returns that time, ms, or 0: it was not read.
  */
 static uint64_t wait_briefly(struct vbn_coll *coll, int timeout_ms)
 {
@@ -187,8 +187,10 @@ static uint64_t wait_briefly(struct vbn_coll *coll, int timeout_ms)
 
 	for (int i = 0; i < BRIEF_EVENTS && in_flight(coll); i++) {
 		if (engine_stalled(comm->shared) ||
-		    !vbn_ctx_wait(comm->ctx, most))
+		    !vbn_ctx_wait(comm->ctx, most) || !in_flight(coll))
 			break;
+		if (i == 0)
+			continue;
 		if (!start)
 			start = coll_now_ms();
 		else if (coll_now_ms() - start >= (uint64_t)most)

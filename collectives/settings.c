@@ -5,6 +5,7 @@
 #include "coll.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,9 @@ static int read_switch(const char *name, bool *on)
 	return 0;
 }
 
-static int read_bytes(const char *name, uint64_t *bytes)
+/* As the table of variables has it, which is checked when a job is joined. */
+static int read_bytes(const char *name, uint64_t min, uint64_t max,
+		      uint64_t *bytes)
 {
 	const char *value = getenv(name);
 	unsigned long long n;
@@ -30,9 +33,13 @@ static int read_bytes(const char *name, uint64_t *bytes)
 		return 0;
 	errno = 0;
 	n = strtoull(value, &end, 10);
-	if (errno || *end || value[0] == '-' || n > SIZE_MAX)
-		return vbn_fail(-EINVAL, "%s=%s: set a number of bytes", name,
-				value);
+	if (errno || *end || value[0] < '0' || value[0] > '9' || n < min ||
+	    n > max)
+		return vbn_fail(
+			-EINVAL,
+			"%s is \"%.64s\": it must be a number from %llu to %llu",
+			name, value, (unsigned long long)min,
+			(unsigned long long)max);
 	*bytes = n;
 	return 0;
 }
@@ -105,9 +112,11 @@ int settings_read(struct coll_settings *settings)
 		settings->algorithm[i] = PLAN_ALGORITHMS;
 	err = read_algorithms(settings);
 	if (!err)
-		err = read_bytes("VBN_COLL_CHUNK", &settings->chunk);
+		err = read_bytes("VBN_COLL_CHUNK", 0, LONG_MAX,
+				 &settings->chunk);
 	if (!err)
-		err = read_bytes("VBN_COLL_LANDING", &settings->landing);
+		err = read_bytes("VBN_COLL_LANDING", LANDING_LEAST,
+				 LANDING_MOST, &settings->landing);
 	if (!err)
 		err = read_switch("VBN_COLL_TRACE", &settings->trace);
 	if (!err)

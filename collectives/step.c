@@ -4,7 +4,7 @@
  * landing slot or the peer's output, a wait is a count of notifies, a reduce
  * reads landing slots, or the peers' memory where it is mapped.
  */
-#include "coll.h"
+#include "wire.h"
 
 #include <errno.h>
 #include <string.h>
@@ -136,10 +136,12 @@ int step_post(struct vbn_comm *comm, struct peer *peer, const void *from,
 
 	if (!wire_in_reach(peer, seq))
 		return -EAGAIN; /* its answer pumps again */
-	op = engine_take_op(peer, bytes > 0 || engine_lingers(peer));
+	op = engine_take_op(peer);
 	if (!op)
 		return -EAGAIN; /* one that completes pumps again */
 	op->entry = entry;
+	op->reads_input = bytes > 0 || peer->lingers;
+	comm->reads_busy += op->reads_input;
 	err = vbn_put_notify(peer->ep, &op->op, from, bytes, rkey, off,
 			     VBN_CHANNEL_COLL,
 			     wire_data_value(peer, comm->first), 0);

@@ -321,11 +321,13 @@ int vbn_coll_thread_start(struct vbn_ctx *ctx,
 		return err;
 	if (!shared)
 		return vbn_fail(-ENOMEM, "no memory for a progress thread");
+	err = check_callback(ctx);
+	if (err)
+		return err;
 	if (shared->thread)
 		return vbn_fail(-EEXIST,
 				"the context has a progress thread already");
-	err = check_callback(ctx);
-	return err ? err : begin(shared, &opts);
+	return begin(shared, &opts);
 }
 
 void thread_end(struct shared *shared)

@@ -7,15 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-uint32_t wire_data_value(const struct peer *peer, const struct vbn_coll *coll)
-{
-	return peer->tag << (SEQ_BITS + DIGEST_BITS) |
-	       (coll->seq & SEQ_MASK) << DIGEST_BITS |
-	       wire_pair_digest(peer, coll, true);
-}
-
-/* ---- sending ---- */
-
 static int send_message(struct peer *peer, const void *message, size_t len)
 {
 	int err = vbn_message(peer->ep, VBN_CHANNEL_COLL, message, len);
@@ -89,7 +80,7 @@ int wire_open(struct peer *peer, bool landing)
 
 static int notify(struct peer *peer, uint32_t value)
 {
-	struct coll_op *op = engine_take_op(peer, false);
+	struct coll_op *op = engine_take_op(peer);
 	int err;
 
 	if (!op)
@@ -194,15 +185,6 @@ void wire_empty_slot(struct peer *peer, uint64_t landing)
 	wire_return_slots(peer);
 }
 
-void wire_posted(struct peer *peer, uint32_t seq)
-{
-	uint64_t told = peer->emptied_seq == seq ? peer->emptied_before
-						 : peer->emptied.freed;
-
-	if (peer->returned < told)
-		peer->returned = told;
-}
-
 /*
  * Those that no put of ours has given back by being of a later call; half of
  * the slots at a time, not one by one.
@@ -229,11 +211,9 @@ static int send_head(struct peer *peer, enum message_type type, uint32_t seq)
 	return send_message(peer, &head, sizeof(head));
 }
 
-bool wire_in_reach(struct peer *peer, uint32_t seq)
+bool wire_ask(struct peer *peer, uint32_t seq, int32_t ahead)
 {
-	int32_t ahead = (int32_t)(seq - peer->position);
-
-	if (ahead >= REACH / 2 && !peer->asked)
+	if (!peer->asked)
 		peer->asked =
 			!send_head(peer, MESSAGE_ASK, seq - REACH / 2 + 1);
 	return ahead < REACH;

@@ -19,12 +19,7 @@
 
 #include "coll.h"
 
-enum {
-	SEQ_BITS = 5,
-	DIGEST_BITS = WIRE_DIGEST_BITS,
-	COUNT_BITS = 17,
-	EARLY_MOST = 4096
-};
+enum { SEQ_BITS = 5, DIGEST_BITS = WIRE_DIGEST_BITS, COUNT_BITS = 17 };
 enum { REACH = 16 };
 
 _Static_assert((int)REACH <= (int)QUICK_KEPT, "none is overwritten");
@@ -77,5 +72,41 @@ struct abort_message {
 	int32_t err;
 	char why[COMM_WHY];
 };
+
+/* The peer is asked how far it is; whether it is near enough all the same. */
+bool wire_ask(struct peer *peer, uint32_t seq, int32_t ahead);
+
+/*
+ * Whether a put of call @seq may be sent: the peer tells calls apart by the
+ * low bits of seq. If not, it is asked to say how far it is.
+ */
+static inline bool wire_in_reach(struct peer *peer, uint32_t seq)
+{
+	int32_t ahead = (int32_t)(seq - peer->position);
+
+	return ahead < REACH / 2 || wire_ask(peer, seq, ahead);
+}
+
+/*
+ * A put of call @seq went to the peer, who takes from it that the slots of the
+ * calls before are empty.
+ */
+static inline void wire_posted(struct peer *peer, uint32_t seq)
+{
+	uint64_t told = peer->emptied_seq == seq ? peer->emptied_before
+						 : peer->emptied.freed;
+
+	if (peer->returned < told)
+		peer->returned = told;
+}
+
+/* What a put of @coll's call to the peer says by its notify. */
+static inline uint32_t wire_data_value(const struct peer *peer,
+				       const struct vbn_coll *coll)
+{
+	return peer->tag << (SEQ_BITS + DIGEST_BITS) |
+	       (coll->seq & SEQ_MASK) << DIGEST_BITS |
+	       wire_pair_digest(peer, coll, true);
+}
 
 #endif

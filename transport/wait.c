@@ -28,16 +28,13 @@
 #define SPIN_SHARED   2	    /* where others want the core */
 #define YIELD_NS      25000 /* at least: sleeping and being woken takes as long */
 #define YIELD_MOST_NS 250000 /* where others run long before it is our turn */
-/* sched_yield() takes 0.15 us when nobody else runs, 1.1 us and more if so. */
-#define SWITCHED_NS 600
-
-void wait_init(struct vbn_ctx *ctx)
-{
-	bool alone = sysconf(_SC_NPROCESSORS_ONLN) == 1;
-
-	ctx->spin_polls = alone ? 0 : SPIN_POLLS;
-	ctx->yield_polls = alone ? 0 : YIELD_POLLS;
-}
+/*
+ * sched_yield() takes 0.2 us on most machines when nobody else runs, 1.3 us on
+ * an emulated one; several times as long when somebody does.
+ */
+#define YIELD_SAMPLES	 8
+#define SWITCHED_NS	 600
+#define SWITCHED_MOST_NS 10000
 
 int vbn_ctx_fd(struct vbn_ctx *ctx)
 {
@@ -122,6 +119,35 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+/* A yield that takes longer has let another run. */
+static uint64_t find_switched_ns(void)
+{
+	uint64_t least = SWITCHED_MOST_NS, before = now_ns();
+
+	for (int i = 0; i < YIELD_SAMPLES; i++) {
+		uint64_t after;
+
+		sched_yield();
+		after = now_ns();
+		if (after - before < least)
+			least = after - before;
+		before = after;
+	}
+	least = least * 5 / 2;
+	return least < SWITCHED_NS	  ? SWITCHED_NS
+	       : least > SWITCHED_MOST_NS ? SWITCHED_MOST_NS
+					  : least;
+}
+
+void wait_init(struct vbn_ctx *ctx)
+{
+	bool alone = sysconf(_SC_NPROCESSORS_ONLN) == 1;
+
+	ctx->spin_polls = alone ? 0 : SPIN_POLLS;
+	ctx->yield_polls = alone ? 0 : YIELD_POLLS;
+	ctx->switched_ns = find_switched_ns();
+}
+
 /* Milliseconds left, rounded up; the deadline is set when first asked. */
 static int time_left(uint64_t *deadline_ns, int timeout_ms, uint64_t now)
 {
@@ -150,7 +176,7 @@ static bool give_away(struct vbn_ctx *ctx, struct patience *p, uint64_t now)
 
 	if (!p->yields)
 		p->since_ns = now;
-	else if (now - p->last_ns > SWITCHED_NS)
+	else if (now - p->last_ns > ctx->switched_ns)
 		ctx->spin_polls = SPIN_SHARED;
 	else if (ctx->spin_polls < SPIN_POLLS)
 		ctx->spin_polls *= 2;

@@ -179,6 +179,7 @@ void case_interleaved(struct test *t);
 void case_in_flight(struct test *t);
 void case_mixed_in_flight(struct test *t);
 void case_late_in_flight(struct test *t);
+void case_later_first(struct test *t);
 void case_test_loop(struct test *t);
 void case_run_ahead(struct test *t);
 void case_last_call(struct test *t);
@@ -210,6 +211,8 @@ void case_user(struct test *t);
 void case_groups(struct test *t);
 void case_split(struct test *t);
 void case_many_comms(struct test *t);
+void case_before_creation(struct test *t);
+void case_uncreated(struct test *t);
 void case_leaks(struct test *t);
 
 /* coll_fault.c: errors */
@@ -227,6 +230,7 @@ void case_death(struct test *t);
 void case_count_differs(struct test *t);
 void case_operation_differs(struct test *t);
 void case_others_differ(struct test *t);
+void case_root_differs(struct test *t);
 void case_returned_early(struct test *t);
 
 #endif

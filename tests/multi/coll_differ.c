@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Members whose calls differ: every one gets -EPROTO, at this call or the
- * next, with a list of what each member calls.
+ * next that all members wait for, with a list of what each member calls.
  */
 #include "coll.h"
 
@@ -170,6 +170,57 @@ void case_others_differ(struct test *t)
 		for (size_t count = 7; count < 100000 && !t->failures;
 		     count *= 9001)
 			check_difference(t, (enum difference)d, count);
+}
+
+/*
+ * The last rank takes another for the root of a small call. Members that wait
+ * for nobody, or only for one that does not, cannot know at once: they get it
+ * while they make @calls of them, if that is more than the wire's reach, else
+ * in the first call that all wait for.
+ */
+static void check_root(struct test *t, enum operation operation, int calls)
+{
+	enum { REACH = 16 };
+	struct vbn_comm *comm = make_comm(t);
+	int odd = t->n - 1, in[RANKS_MOST] = {0}, out[RANKS_MOST] = {0};
+	int err = 0, made = 0;
+
+	for (int i = 0; !err && i < calls; i++, made++) {
+		int root = i == 0 && t->rank == odd;
+
+		if (operation == BROADCAST)
+			err = vbn_broadcast(comm, in, 1, VBN_INT32, root, 5000);
+		else if (operation == REDUCE)
+			err = vbn_reduce(comm, in, out, 1, VBN_INT32, VBN_SUM,
+					 root, 5000);
+		else if (operation == GATHER)
+			err = vbn_gather(comm, in, out, 1, VBN_INT32, root,
+					 5000);
+		else
+			err = vbn_scatter(comm, in, out, 1, VBN_INT32, root,
+					  5000);
+	}
+	/* One more came before the root had to wait for the odd one. */
+	if (calls > REACH)
+		EXPECT(t, err == -EPROTO && made <= REACH + 2);
+	expect_found(t, comm, err);
+	all_here(t);
+	if (t->failures)
+		printf("# operation %d, %d calls\n", (int)operation, calls);
+	vbn_comm_free(comm);
+}
+
+void case_root_differs(struct test *t)
+{
+	static const enum operation operations[] = {BROADCAST, REDUCE, GATHER,
+						    SCATTER};
+
+	if (t->n != 3)
+		return;
+	/* Over others than shm it takes a while, by the job's store. */
+	for (int i = 0; i < (t->shares ? 4 : 1) && !t->failures; i++)
+		for (int calls = 1; calls < 40 && !t->failures; calls += 19)
+			check_root(t, operations[i], calls);
 }
 
 /* Count 0 returns at once; the disagreement comes at the next call. */

@@ -69,7 +69,7 @@ void case_environment(struct test *t)
 		{"VBN_COLL_CHUNK", "12k"},
 		{"VBN_COLL_CHUNK", "-1"},
 		{"VBN_COLL_LANDING", "1M"},
-		{"VBN_COLL_LANDING", "7"},
+		{"VBN_COLL_LANDING", "63"},
 		{"VBN_COLL_REPRODUCIBLE", "yes"},
 		{"VBN_COLL_WIRE16", "2"},
 		{"VBN_COLL_TRACE", "on"},

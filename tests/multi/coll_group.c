@@ -211,6 +211,99 @@ void case_many_comms(struct test *t)
 		vbn_comm_free(comms[i]);
 }
 
+/* ---- not created everywhere yet ---- */
+
+/*
+ * Rank 0 makes as many small calls as it can without an answer, on as many
+ * communicators as there can be, before any other rank creates the first.
+ */
+void case_before_creation(struct test *t)
+{
+	enum { COMMS = 500, CALLS = 16 };
+	struct vbn_comm *comms[COMMS];
+	bool good = true;
+
+	if (t->n == 1 || !t->shares)
+		return;
+	if (t->rank > 0)
+		EXPECT(t, vbn_barrier(t->world, WAIT_MS) == 0);
+	for (int i = 0; i < COMMS; i++) {
+		comms[i] = make_comm(t);
+		good &= comms[i] != NULL;
+	}
+	for (int i = 0; i < COMMS && good; i++)
+		for (int call = 0; call < CALLS && good; call++) {
+			int x = t->rank ? -1 : i * CALLS + call;
+
+			good = EXPECT(t,
+				      vbn_broadcast(comms[i], &x, 1, VBN_INT32,
+						    0, 3000) == 0) &&
+			       EXPECT(t, x == i * CALLS + call);
+		}
+	if (t->rank == 0)
+		EXPECT(t, vbn_barrier(t->world, WAIT_MS) == 0);
+	all_here(t);
+	for (int i = 0; i < COMMS; i++)
+		vbn_comm_free(comms[i]);
+}
+
+/* Created by all but the last, who fails and says so; @before: it got calls. */
+static void check_uncreated(struct test *t, bool before, int timeout_ms,
+			    int want)
+{
+	struct vbn_comm_options bad = {.size = sizeof(bad), .slots = 17};
+	struct vbn_comm *comm = NULL;
+	bool last = t->rank == t->n - 1;
+	double x = 1, start = now_ms();
+	char who[64];
+
+	if (last && before)
+		all_here(t);
+	EXPECT(t, vbn_comm_create(&comm, t->ctx, NULL, 0, last ? &bad : NULL) ==
+			  (last ? -EINVAL : 0));
+	if (last && !before)
+		all_here(t);
+	if (!last) {
+		if (!before)
+			all_here(t);
+		else if (t->shares)
+			EXPECT(t, vbn_broadcast(comm, &x, 1, VBN_FLOAT64, 0,
+						WAIT_MS) == 0);
+		if (before)
+			all_here(t);
+		EXPECT(t, vbn_allreduce(comm, NULL, &x, 1, VBN_FLOAT64, VBN_SUM,
+					timeout_ms) == want);
+		snprintf(
+			who, sizeof(who),
+			"rank %d could not create the communicator: 17 landing",
+			t->n - 1);
+		EXPECT(t, strstr(vbn_error(), who) != NULL);
+		EXPECT(t, now_ms() - start < 4000);
+	}
+	vbn_comm_free(comm);
+}
+
+/* The others are told; and what is created next has them all again. */
+void case_uncreated(struct test *t)
+{
+	if (t->n != 3)
+		return;
+	for (int i = 0; i < 3; i++) {
+		struct vbn_comm *comm;
+		double x = 1;
+
+		check_uncreated(t, i == 2, i ? 4000 : 150,
+				i ? -ECANCELED : -ETIMEDOUT);
+		all_here(t);
+		comm = make_comm(t);
+		EXPECT(t, vbn_allreduce(comm, NULL, &x, 1, VBN_FLOAT64, VBN_SUM,
+					3000) == 0);
+		EXPECT(t, x == t->n);
+		all_here(t);
+		vbn_comm_free(comm);
+	}
+}
+
 static int entries(const char *path)
 {
 	DIR *dir = opendir(path);

@@ -153,6 +153,48 @@ void case_in_flight(struct test *t)
 	check_busy(t);
 }
 
+/*
+ * The later of two calls is waited for first, while the earlier takes so long
+ * that members look for who is through with it: nobody is.
+ */
+void case_later_first(struct test *t)
+{
+	static const size_t counts[] = {30000, 1};
+	struct vbn_coll_options ring = {.size = sizeof(ring),
+					.algorithm = VBN_ALGORITHM_RING};
+	struct vbn_comm *comm;
+	struct flight f[2];
+
+	if (t->n != 3 || !t->shares)
+		return;
+	comm = make_comm(t);
+	for (int i = 0; i < 2; i++) {
+		struct spec spec = {.operation = ALLREDUCE,
+				    .type = VBN_FLOAT32,
+				    .count = counts[i]};
+
+		if (i == 0)
+			spec.opts = ring;
+		if (!comm || !flight_make(t, comm, &f[i], spec))
+			return;
+		flight_fill(&f[i]);
+	}
+	all_here(t);
+	if (t->rank == 2)
+		usleep(2300000);
+	for (int i = 0; i < 2; i++)
+		EXPECT(t, vbn_coll_start(f[i].coll) == 0);
+	for (int i = 0; i < 2; i++) {
+		int at = t->rank == 0 ? 1 - i : i;
+
+		EXPECT(t, vbn_coll_wait(f[at].coll, WAIT_MS) == 0);
+		flight_check(t, &f[at]);
+	}
+	for (int i = 0; i < 2; i++)
+		flight_drop(t, &f[i]);
+	vbn_comm_free(comm);
+}
+
 enum { TWICE = 2 * OPERATIONS };
 
 /* All operations twice, small and large. */

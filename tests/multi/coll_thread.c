@@ -160,7 +160,8 @@ struct stuck {
 	struct vbn_coll *coll;
 	double x;
 	bool absent;
-	atomic_int stopped; /* what the handler's stop has said; 1: not yet */
+	atomic_int started; /* what the handler's start has said, */
+	atomic_int stopped; /* and its stop; 1: not yet */
 };
 
 static void stop_in_handler(void *arg, struct vbn_ep *from, const void *data,
@@ -171,6 +172,7 @@ static void stop_in_handler(void *arg, struct vbn_ep *from, const void *data,
 	(void)from;
 	(void)data;
 	(void)len;
+	atomic_store(&s->started, vbn_coll_thread_start(s->ctx, NULL));
 	atomic_store(&s->stopped, vbn_coll_thread_stop(s->ctx));
 }
 
@@ -300,6 +302,7 @@ void case_thread_in_handler(struct test *t)
 	while (t->rank == 0 && atomic_load(&s.stopped) == 1 && now_ms() < end)
 		usleep(1000);
 	EXPECT(t, t->rank > 0 || atomic_load(&s.stopped) == -EDEADLK);
+	EXPECT(t, t->rank > 0 || atomic_load(&s.started) == -EDEADLK);
 	if (s.absent)
 		EXPECT(t, vbn_coll_start(s.coll) == 0);
 	EXPECT(t, vbn_coll_wait(s.coll, WAIT_MS) == 0 && s.x == t->n);

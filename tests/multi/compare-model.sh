@@ -95,10 +95,76 @@ wrong=$(jq -c '[.pairs, .wrong[0].model, .wrong[0].faster, (.wrong | length),
 }
 printf 'verbena-tuning 1\n' >"$work/empty"
 model no-parameters 1 'no parameters' -- --tuning "$work/empty"
-for bad in --nonsense '--ranks 1' '--ranks x' '--sizes 1Q' '--sizes 3' \
-	'--rounds 0' --json --tuning; do
-	# shellcheck disable=SC2086 # words are wanted
+for bad in --nonsense --json --tuning --sizes; do
 	model "usage $bad" 2 'usage: perf/compare-model' -- $bad
 done
+
+# wrong PATTERN OPTION...: one line, before anything is run
+wrong() {
+	local pattern=$1
+	shift
+	model "wrong $*" 2 "^compare-model: $pattern" -- "$@"
+	[ "$(wc -l <"$work/out")" = 1 ] && [ ! -e "$work/turns/RING" ] ||
+		broken "wrong $*, in one line" "$(cat "$work/out")"
+}
+number='is no number of'
+wrong "--ranks: '1' $number ranks from 2 to" --ranks 1
+wrong "--ranks: 'x' $number ranks" --ranks 2,x
+wrong "--ranks: '999' $number ranks" --ranks 2,999
+wrong "--ranks 2,: an item is empty" --ranks 2,
+wrong "--ranks: 2 is there twice" --ranks 2,4,2
+wrong "--sizes: '1Q' $number bytes, as 8" --sizes 1K,1Q,1M
+wrong "--sizes: '8.5' $number bytes" --sizes 8.5
+wrong "--sizes: '3' $number bytes, .* of at least 4" --sizes 3
+wrong "--sizes: '99999999999999' $number bytes" --sizes 99999999999999
+wrong "--sizes ,8: an item is empty" --sizes ,8
+wrong "--sizes: 1024 is there twice" --sizes 1K,1024
+wrong "--rounds: '0' is no number from 1 to" --rounds 0
+wrong "--tuning: /none/such cannot be read" --tuning /none/such
+wrong "--json: /none/such cannot be written" --json /none/such
+wrong "--values: /proc/none cannot be made" --values /proc/none
+echo kept >"$work/there"
+model json-is-asked-first 2 'wrong usage|cannot' -- --json "$work/there" \
+	--values /proc/none
+ok json-is-kept grep -q kept "$work/there"
+
+# A launcher, and a rank in a process group of its own, that do not end.
+mkdir -p "$work/slow/bin"
+cp "$bin"/* "$work/slow/bin"
+cat >"$work/slow/bin/verbena-run" <<'END'
+#!/bin/bash
+set -m
+sleep 30 &
+printf '%d\n' $$ $! >"$RANKS"
+wait
+END
+
+# stopped SIGNAL: in mid measurement; no process and no file is left
+stopped() {
+	local pid ended
+	rm -rf "$work/ranks" "$work/tmp"
+	mkdir "$work/tmp"
+	# What a shell puts in the background has INT ignored.
+	env --default-signal=INT TMPDIR="$work/tmp" RANKS="$work/ranks" \
+		SIM_RING=1 SIM_ONESHOT=2 FORM_RING=1 FORM_ONESHOT=2 \
+		"$root/perf/compare-model" --build "$work/slow" --ranks 2 \
+		--sizes 1K --tuning "$work/tuning" >"$work/out" 2>&1 &
+	pid=$!
+	for _ in {1..100}; do
+		[ ! -s "$work/ranks" ] || break
+		sleep 0.1
+	done
+	kill "-$1" $pid
+	wait $pid
+	ended=$?
+	ok "stopped-$1-status" [ $ended = $((128 + $(kill -l "$1"))) ]
+	ok "stopped-$1-ran" [ "$(wc -l <"$work/ranks")" = 2 ]
+	ok "stopped-$1-ranks" [ -z \
+		"$(ps -o pid= -p "$(paste -sd , "$work/ranks")")" ]
+	ok "stopped-$1-files" [ -z "$(ls "$work/tmp")" ]
+}
+stopped TERM
+stopped INT
+stopped HUP
 
 checks_end

@@ -115,11 +115,12 @@ collectives 0 'ok$' crowded VERBENA=50 -- --ranks 3
 # Open MPI in both ways, three rounds.
 check collectives-crowded-said 0 '^6$' said \
 	'--oversubscribe --mca mpi_yield_when_idle 1 .*-n 3 '
-for bad in '--ops nonsense' '--ops ,allreduce' '--ranks 0' '--ranks 2,x' \
-	'--sizes 1Q' '--sizes 3' --sizes; do
+for bad in '--ops nonsense' '--ops ,allreduce' '--ops gather,gather' \
+	'--ranks 0' '--ranks 2,x' '--sizes 1Q' '--sizes 3' '--sizes 8,1.5'; do
 	# shellcheck disable=SC2086 # words are wanted
-	collectives 2 'usage: perf/compare-collectives' "usage $bad" -- $bad
+	collectives 2 "^compare-collectives: ${bad%% *}[: ]" "wrong $bad" -- $bad
 done
+collectives 2 'usage: perf/compare-collectives' usage -- --sizes
 
 # A copy of the script, with a guest that is this machine and has a device.
 rooted=$work/root
@@ -174,7 +175,12 @@ for script in compare-verbs compare-steady compare-shm compare-collectives \
 	compare-collectives-rxe; do
 	check "$script-usage" 2 "usage: perf/$script" "$root/perf/$script" \
 		--nonsense
-	check "$script-rounds" 2 usage: "$root/perf/$script" --rounds 0
+	check "$script-rounds" 2 "^$script: --rounds" "$root/perf/$script" \
+		--rounds 0
+	check "$script-json" 2 "^$script: --json: /none/such cannot" \
+		"$root/perf/$script" --json /none/such
+	check "$script-values" 2 "^$script: --values: /proc/none cannot" \
+		"$root/perf/$script" --values /proc/none
 	check "$script-value" 2 usage: "$root/perf/$script" --json
 done
 

@@ -5,6 +5,7 @@
  */
 #include "choose.h"
 #include "cunit_run.h"
+#include "env.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -247,6 +248,30 @@ static void environment(void)
 	unsetenv("VBN_COLL_TUNING");
 }
 
+/* Here, and where all variables are looked at, in the same words. */
+static void checked_when_read(void)
+{
+	static const char *const bad[][2] = {
+		{"VBN_COLL_LANDING", "63"}, {"VBN_COLL_LANDING", "0"},
+		{"VBN_COLL_LANDING", "1M"}, {"VBN_COLL_LANDING", "1073741825"},
+		{"VBN_COLL_CHUNK", "-1"},   {"VBN_COLL_CHUNK", " 1"},
+	};
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		struct coll_settings settings = {.trace = false};
+		char text[256];
+		long value;
+
+		setenv(bad[i][0], bad[i][1], 1);
+		CU_ASSERT_EQUAL(env_number(bad[i][0], &value), -EINVAL);
+		snprintf(text, sizeof(text), "%s", vbn_error());
+		CU_ASSERT_EQUAL(settings_read(&settings), -EINVAL);
+		CU_ASSERT_STRING_EQUAL(vbn_error(), text);
+		settings_release(&settings);
+		unsetenv(bad[i][0]);
+	}
+}
+
 static int make_path(void)
 {
 	int fd = mkstemp(path);
@@ -267,6 +292,7 @@ static CU_TestInfo files[] = {
 	{"inadmissible lines", passed_over},
 	{"parameters matter", parameters_matter},
 	{"environment", environment},
+	{"checked when read", checked_when_read},
 	CU_TEST_INFO_NULL,
 };
 

@@ -7,8 +7,12 @@
  * Order: every member calls the collectives of one communicator in the same
  * order, with the same operation, count, type, reduction, root and options.
  * A member that does not is found out at the first chunk that shows it:
- * -EPROTO on every member (at once, or at its next call if its own had
- * returned), vbn_error() listing each member's call.
+ * -EPROTO on every member, vbn_error() listing each member's call. In this call
+ * on those that are still in it; on one whose own has returned, in a later
+ * one: at the latest in the first that cannot complete without a member that
+ * knows, as a barrier and an allreduce cannot. Who waits for nobody, as the
+ * root of small broadcasts, or for such a root only, hears of it no sooner; but
+ * nobody gets more than 16 calls ahead of a member that it sends to.
  *
  * Results have the same bits on all members, and on every run of the same
  * configuration (number of members, count, algorithm, chunk).
@@ -112,6 +116,7 @@ VBN_API const char *vbn_algorithm_name(enum vbn_algorithm algorithm);
 /* Bytes of one element, 0 for no such type. */
 VBN_API size_t vbn_type_bytes(enum vbn_type type);
 
+/* How a communicator moves data. */
 struct vbn_comm_options {
 	size_t size;	      /* sizeof(struct vbn_comm_options) */
 	const int *indexes;   /* context index of each member; NULL: all 0 */
@@ -127,7 +132,15 @@ struct vbn_comm_options {
  * does not talk to the others: connections are made at first use.
  * -EINVAL: bad list, the caller is not in it, or @ctx is not the context that
  * the list of indexes gives for it; -ENOSPC: 512 communicators are open on
- * the context. @opts may be NULL.
+ * the context; -ENOBUFS: other members have made so many calls on communicators
+ * that are not created here yet that what they sent takes 256 MiB, and this one
+ * had no room: it is broken for them, too. @opts may be NULL.
+ *
+ * A creation that fails counts as one for the list, unless the list or its
+ * context is bad: what is created later has all members again. On the
+ * communicator that is not to be, the other members' calls that wait for the
+ * caller end with -ECANCELED and its reason, within a second of their waiting;
+ * at a shorter deadline, from 100 ms, the text of -ETIMEDOUT has it.
  */
 VBN_API int vbn_comm_create(struct vbn_comm **comm, struct vbn_ctx *ctx,
 			    const int *ranks, int n,
@@ -143,7 +156,8 @@ VBN_API void vbn_comm_free(struct vbn_comm *comm);
 /*
  * A communicator of those members of @comm that give the same @colour, in the
  * order of @key (then of their number in @comm); @colour < 0: none, *out is
- * NULL. Every member of @comm calls it; blocks, at most @timeout_ms.
+ * NULL. Every member of @comm calls it; blocks, at most @timeout_ms. -ENOMEM:
+ * @comm may be broken by it, so that the others do not wait.
  */
 VBN_API int vbn_comm_split(struct vbn_comm **out, struct vbn_comm *comm,
 			   int colour, int key, int timeout_ms);
