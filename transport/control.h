@@ -17,6 +17,7 @@
 #define CONTROL_KEY_MAX	    255
 #define CONTROL_VALUE_MAX   65536
 #define CONTROL_MESSAGE_MAX 4096
+#define CONTROL_DEAD_MAX    3600000 /* ms */
 
 struct control;
 
@@ -27,9 +28,10 @@ struct control_events {
 			size_t len);
 	/*
 	 * @rank has died, or left in order. Once per rank. When the store is
-	 * lost, rank 0 is reported dead.
+	 * lost, rank 0 is reported dead; before that this rank itself, when the
+	 * job has named it dead. @why: its host and what was noticed, or "".
 	 */
-	void (*gone)(void *arg, int rank, bool died);
+	void (*gone)(void *arg, int rank, bool died, const char *why);
 	void *arg;
 };
 
@@ -42,6 +44,7 @@ struct control_options {
 	const char *secret; /* never NULL; "" is a secret too */
 	int listen_fd;	    /* rank 0: listening socket to take over, or -1 */
 	int timeout_ms;
+	uint32_t dead_ms; /* rank 0's is the job's: VBN_DEAD_MS; 0: none */
 	struct control_events events;
 };
 
@@ -115,5 +118,21 @@ bool control_rank_dead(const struct control *control, int rank);
 bool control_rank_gone(const struct control *control, int rank);
 /* The first that was heard to have died, or -1. */
 int control_first_dead(const struct control *control);
+/*
+ * Is all work with @rank in vain, because it has died, or rank 0 with the
+ * store, or the job has named this rank dead? Then @why says so. Any thread.
+ */
+bool control_lost(struct control *control, int rank, char *why, size_t room);
+
+/*
+ * What each rank says of itself in CONTROL_CARD bytes: one message of each
+ * rank, and one answer for up to 4,096 of them, so that a start costs a rank
+ * no message per other rank. card never blocks; cards waits for all of ranks
+ * first to first + n - 1. Errors as above; -ECONNRESET: one is gone.
+ */
+#define CONTROL_CARD 9
+int control_card(struct control *control, const uint8_t card[CONTROL_CARD]);
+int control_cards(struct control *control, int first, int n, uint8_t *cards,
+		  int timeout_ms);
 
 #endif

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SHAKE_MS     10000
 #define BACKOFF_MIN  10
@@ -31,6 +32,7 @@ struct join {
 	const struct control_options *opts;
 	struct wire *wire;
 	int64_t deadline;
+	uint32_t *dead_ms;
 	char why[256]; /* of the last try */
 };
 
@@ -138,16 +140,16 @@ static int check_verdict(struct join *j, const uint8_t *verdict,
 			j->opts->host, (unsigned)j->opts->port);
 }
 
-/* Prove the secret, have the store prove it. */
+/* Prove the secret, have the store prove it; then all is sealed. */
 static int shake_hands(struct join *j, const uint8_t key[WIRE_KEY])
 {
 	int64_t deadline = net_sooner(j->deadline, net_deadline(SHAKE_MS));
-	uint8_t mine[WIRE_NONCE], greeting[WIRE_GREETING], mac[WIRE_MAC];
-	uint8_t theirs[WIRE_NONCE];
+	uint8_t greeting[WIRE_GREETING], mac[WIRE_MAC];
+	struct wire_shake shake;
 	const uint8_t *in;
 	int rc;
 
-	wire_greeting(greeting, mine);
+	wire_greeting(greeting, &shake, ROLE_RANK);
 	rc = write_raw(j->wire, greeting, sizeof(greeting), deadline);
 	if (!rc)
 		rc = read_raw(j->wire, WIRE_PREFIX, &in, deadline);
@@ -160,32 +162,29 @@ static int shake_hands(struct join *j, const uint8_t key[WIRE_KEY])
 	if (rc)
 		return broke(j, rc);
 	wire_take(j->wire, WIRE_GREETING);
-	memcpy(theirs, in + WIRE_PREFIX, WIRE_NONCE);
+	wire_heard(&shake, ROLE_STORE, in);
 
-	wire_mac(mac, key, ROLE_RANK, mine, theirs);
+	wire_mac(mac, key, ROLE_RANK, &shake);
 	rc = write_raw(j->wire, mac, sizeof(mac), deadline);
 	if (!rc)
 		rc = read_raw(j->wire, WIRE_VERDICT, &in, deadline);
 	if (rc)
 		return broke(j, rc);
 	wire_take(j->wire, WIRE_VERDICT);
-	wire_mac(mac, key, ROLE_STORE, mine, theirs);
-	return check_verdict(j, in, mac);
+	wire_mac(mac, key, ROLE_STORE, &shake);
+	rc = check_verdict(j, in, mac);
+	if (!rc && wire_session(&j->wire->crypt, key, ROLE_RANK, &shake))
+		rc = vbn_fail(-EPROTO, STORE_PREFIX " has no valid key");
+	return rc;
 }
 
-/* The store's own words, as far as they can be printed. */
+/* The store's own words. */
 static int refused(struct join *j, struct wire_reader *r)
 {
 	enum wire_refusal refusal = (enum wire_refusal)wire_get_u8(r);
-	size_t len;
-	const uint8_t *text = wire_get_rest(r, &len);
 	char line[480];
 
-	if (len >= sizeof(line))
-		len = sizeof(line) - 1;
-	for (size_t i = 0; i < len; i++)
-		line[i] = text[i] < ' ' || text[i] > '~' ? '?' : (char)text[i];
-	line[len] = '\0';
+	wire_get_text(r, line, sizeof(line));
 	switch (refusal) {
 	case REFUSED_TIMEOUT:
 		return vbn_fail(-ETIMEDOUT, "%s", line);
@@ -202,15 +201,20 @@ static int refused(struct join *j, struct wire_reader *r)
 
 static int send_join(struct join *j)
 {
-	struct wire_frame *f = wire_frame(FRAME_JOIN, 16);
+	char host[WIRE_HOST_MAX + 1] = "";
+	struct wire_frame *f;
 	int left = net_remaining(j->deadline);
 	int all = j->opts->timeout_ms;
 	int rc;
 
+	if (gethostname(host, sizeof(host)))
+		host[0] = '\0';
+	f = wire_frame(FRAME_JOIN, 16 + strlen(host));
 	wire_put_u32(f, (uint32_t)j->opts->rank);
 	wire_put_u32(f, (uint32_t)j->opts->nranks);
 	wire_put_u32(f, left < 0 ? UINT32_MAX : (uint32_t)left);
 	wire_put_u32(f, all < 0 ? UINT32_MAX : (uint32_t)all);
+	wire_put_bytes(f, host, strlen(host));
 	rc = wire_queue(j->wire, f);
 	return rc ? rc : flush_all(j->wire, j->deadline);
 }
@@ -229,8 +233,10 @@ static int join_and_wait(struct join *j)
 					" sent what this version does not "
 					"know: use the same verbena on all "
 					"ranks");
-		if (next && type == FRAME_STARTED)
+		if (next && type == FRAME_STARTED) {
+			*j->dead_ms = wire_get_u32(&reader);
 			return 0;
+		}
 		if (next)
 			return refused(j, &reader);
 		rc = more(j->wire, SIZE_MAX, j->deadline);
@@ -303,9 +309,12 @@ static int join_remote(struct join *j)
 }
 
 int control_join(struct wire *wire, const struct control_options *opts,
-		 int local_fd, int64_t deadline)
+		 int local_fd, int64_t deadline, uint32_t *dead_ms)
 {
-	struct join j = {.opts = opts, .wire = wire, .deadline = deadline};
+	struct join j = {.opts = opts,
+			 .wire = wire,
+			 .deadline = deadline,
+			 .dead_ms = dead_ms};
 	int rc;
 
 	if (local_fd < 0)

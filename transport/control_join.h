@@ -7,10 +7,11 @@
 
 /*
  * @local_fd: rank 0's connection from store_start(), else -1. On success
- * @wire is connected and the job has started; frames may be in it already.
+ * @wire is connected and the job has started; frames may be in it already;
+ * *dead_ms is rank 0's VBN_DEAD_MS.
  * Blocking, at most @deadline. Errors as vbn_job_open().
  */
 int control_join(struct wire *wire, const struct control_options *opts,
-		 int local_fd, int64_t deadline);
+		 int local_fd, int64_t deadline, uint32_t *dead_ms);
 
 #endif

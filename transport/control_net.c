@@ -22,8 +22,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A host that vanished is noticed after this long. */
-#define NET_DEAD_MS 8000
+/* A host that vanished is noticed after this long, until heartbeats do. */
+#define NET_DEAD_MS    8000
+#define NET_PATIENT_MS 120000
 /* One address of several must not use up the deadline. */
 #define NET_DIAL_MS 3000
 
@@ -311,6 +312,13 @@ static void tune(int fd)
 	set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 2);
 	set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, NET_DEAD_MS / 2000 - 1);
 	set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, NET_DEAD_MS);
+}
+
+void net_patient(int fd)
+{
+	set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 0);
+	set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, NET_PATIENT_MS);
+	set_option(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
 }
 
 static int make_socket(sa_family_t family)

@@ -39,6 +39,11 @@ int net_accept(int listen_fd, int *fd);
 /* One try; @from is the own end, or NULL. */
 int net_connect(const struct net_addr *to, const struct net_addr *from,
 		int64_t deadline, int *fd);
+/*
+ * From here on heartbeats say who lives: the kernel keeps trying for longer
+ * than they do, and soon after a gap.
+ */
+void net_patient(int fd);
 /* A connected pair, for the rank that serves the store. */
 int net_pair(int fds[2]);
 void net_close(int fd);

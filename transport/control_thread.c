@@ -79,57 +79,74 @@ static void on_reply(struct control *c, struct wire_reader *reader)
 	free(r);
 }
 
-/* true: it is news. */
-static bool set_gone(struct control *c, int rank, bool died)
+/* Whoever sees a rank dead sees a first one, too, and why. */
+static void gone(struct control *c, int rank, bool died, const char *why)
 {
-	int first = atomic_load(&c->first_dead);
-
 	if (atomic_load(&c->gone[rank]) != PRESENT)
-		return false;
-	/*
-	 * The first, as others may die of it. Stored before: who sees a rank
-	 * dead sees a first one, too.
-	 */
-	if (died && first < 0)
+		return;
+	live_keep_why(c, rank, why);
+	/* The first, as others may die of it. */
+	if (died && atomic_load(&c->first_dead) < 0)
 		atomic_store(&c->first_dead, rank);
+	if (died && rank == c->rank)
+		atomic_store(&c->expelled, true);
 	atomic_store(&c->gone[rank], died ? DIED : LEFT);
-	return true;
+	if (c->events.gone)
+		c->events.gone(c->events.arg, rank, died, why);
 }
 
-static void tell_gone(struct control *c, int rank, bool died)
+static void on_gone(struct control *c, struct wire_reader *r)
 {
-	if (c->events.gone)
-		c->events.gone(c->events.arg, rank, died);
+	uint32_t rank = wire_get_u32(r);
+	bool died = wire_get_u8(r);
+	char why[WIRE_WHY_MAX];
+
+	wire_get_text(r, why, sizeof(why));
+	if (!r->bad && rank < (uint32_t)c->nranks)
+		gone(c, (int)rank, died, why);
+}
+
+static void on_left(struct control *c, struct wire_reader *r)
+{
+	while (r->p < r->end) {
+		uint32_t rank = wire_get_u32(r);
+
+		if (r->bad)
+			return;
+		if (rank < (uint32_t)c->nranks)
+			gone(c, (int)rank, false, "");
+	}
+}
+
+static void on_message(struct control *c, struct wire_reader *r)
+{
+	uint32_t rank = wire_get_u32(r), type = wire_get_u32(r);
+	size_t len;
+	const uint8_t *data = wire_get_rest(r, &len);
+
+	if (r->bad || rank >= (uint32_t)c->nranks || len > CONTROL_MESSAGE_MAX)
+		return;
+	if (atomic_load(&c->gone[rank]) == PRESENT && c->events.message)
+		c->events.message(c->events.arg, (int)rank, type, data, len);
 }
 
 static void on_frame(struct control *c, enum wire_type type,
 		     struct wire_reader *r)
 {
-	uint32_t rank, second;
-	const uint8_t *data;
-	size_t len;
-	bool died;
-
 	switch (type) {
 	case FRAME_REPLY:
 		on_reply(c, r);
 		return;
 	case FRAME_MESSAGE:
-		rank = wire_get_u32(r);
-		second = wire_get_u32(r);
-		data = wire_get_rest(r, &len);
-		if (!r->bad && rank < (uint32_t)c->nranks && c->events.message)
-			c->events.message(c->events.arg, (int)rank, second,
-					  data, len);
+		on_message(c, r);
 		return;
 	case FRAME_GONE:
-		rank = wire_get_u32(r);
-		died = wire_get_u8(r);
-		if (!r->bad && rank < (uint32_t)c->nranks &&
-		    set_gone(c, (int)rank, died))
-			tell_gone(c, (int)rank, died);
+		on_gone(c, r);
 		return;
-	default: /* a later version's news, harmless to miss */
+	case FRAME_LEFT:
+		on_left(c, r);
+		return;
+	default: /* a beat, or a later version's news, harmless to miss */
 		return;
 	}
 }
@@ -153,44 +170,79 @@ static void end_pending(struct control *c, int lookups)
 }
 
 /* The connection has ended: all that waits for the store has failed. */
-static void lose_store(struct control *c)
+static void lose_store(struct control *c, const char *why)
 {
 	/* First: whoever sees a request fail asks why. */
-	bool news = set_gone(c, 0, true);
+	bool news = atomic_load(&c->gone[0]) == PRESENT;
 
+	if (news) {
+		live_keep_why(c, 0, why);
+		if (atomic_load(&c->first_dead) < 0)
+			atomic_store(&c->first_dead, 0);
+		atomic_store(&c->gone[0], DIED);
+	}
 	pthread_mutex_lock(&c->lock);
 	c->lost = true;
 	end_pending(c, -ECONNRESET);
 	epoll_ctl(c->epoll_fd, EPOLL_CTL_DEL, c->wire.fd, NULL);
 	wire_close(&c->wire);
+	pthread_cond_broadcast(&c->rest);
 	pthread_mutex_unlock(&c->lock);
-	if (news)
-		tell_gone(c, 0, true);
+	if (news && c->events.gone)
+		c->events.gone(c->events.arg, 0, true, why);
+}
+
+/* The same; whose fault it is depends on who was away. */
+static void lose_silently(struct control *c, const char *why)
+{
+	char away[64];
+
+	if (live_was_away(c, away, sizeof(away)))
+		gone(c, c->rank, true, away);
+	lose_store(c, why);
 }
 
 static void drain_frames(struct control *c)
 {
 	struct wire_reader reader;
 	enum wire_type type;
-	int rc;
+	int rc = 0;
 
-	while ((rc = wire_next(&c->wire, &type, &reader)) > 0)
+	while (!atomic_load(&c->expelled) &&
+	       (rc = wire_next(&c->wire, &type, &reader)) > 0)
 		on_frame(c, type, &reader);
-	if (rc < 0) {
-		vbn_log(VBN_WARN, "rank %d got no frame from the store",
-			c->rank);
-		lose_store(c);
-	}
+	if (atomic_load(&c->expelled))
+		lose_store(c, "it has named this rank dead");
+	else if (rc < 0)
+		lose_store(c, rc == -EBADMSG
+				      ? "what came was not sealed by it"
+				      : "what came was no frame of ours");
 }
 
 static void on_readable(struct control *c)
 {
+	char why[WIRE_WHY_MAX];
 	int rc = wire_fill(&c->wire, SIZE_MAX);
 
-	if (rc > 0)
+	if (rc > 0) {
+		c->heard = net_now_ms();
 		drain_frames(c);
-	else if (rc != -EAGAIN)
-		lose_store(c);
+	} else if (rc != -EAGAIN) {
+		live_ended(c, rc, why, sizeof(why));
+		lose_silently(c, why);
+	}
+}
+
+/* Nothing has been read for too long: what has come meanwhile counts. */
+static void on_silence(struct control *c)
+{
+	char why[WIRE_WHY_MAX];
+
+	on_readable(c);
+	if (!live_silent(c))
+		return;
+	live_give_up(c, why, sizeof(why));
+	lose_silently(c, why);
 }
 
 static void flush(struct control *c)
@@ -268,8 +320,11 @@ static void say_goodbye(struct control *c)
 {
 	int64_t deadline = net_deadline(GOODBYE_MS);
 	struct epoll_event ev;
-	int rc = wire_queue(&c->wire, wire_frame(FRAME_GOODBYE, 0));
+	int rc;
 
+	pthread_mutex_lock(&c->lock);
+	rc = wire_queue(&c->wire, wire_frame(FRAME_GOODBYE, 0));
+	pthread_mutex_unlock(&c->lock);
 	while (!rc && net_now_ms() < deadline) {
 		flush(c);
 		if (epoll_wait(c->epoll_fd, &ev, 1, net_remaining(deadline)) <
@@ -304,8 +359,10 @@ static void round_once(struct control *c)
 {
 	struct epoll_event events[ROUND_EVENTS];
 	uint64_t count;
-	int n = epoll_wait(c->epoll_fd, events, ROUND_EVENTS, -1);
+	int64_t slept = net_now_ms();
+	int n = epoll_wait(c->epoll_fd, events, ROUND_EVENTS, live_timeout(c));
 
+	live_woke(c, slept, net_now_ms());
 	for (int i = 0; i < n; i++) {
 		uint64_t tag = events[i].data.u64;
 
@@ -316,6 +373,8 @@ static void round_once(struct control *c)
 		else if (c->wire.fd >= 0 && events[i].events != EPOLLOUT)
 			on_readable(c);
 	}
+	if (live_silent(c))
+		on_silence(c);
 }
 
 static bool over(struct control *c)

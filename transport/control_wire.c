@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Framing and handshake of the control plane. Nothing here is read through a
+ * Framing of the control plane. Nothing here is read through a
  * struct, and no length is believed before it was compared with a bound.
  */
 #include "control_wire.h"
@@ -15,84 +15,15 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-static const uint8_t magic[8] = {0x93, 'V', 'B', 'N', 'C', 'T', 'L', '\n'};
-
 #define IN_SMALL  4096u
 #define IN_LARGE  16384u
 #define OUT_IOVEC 16
-
-_Static_assert(WIRE_MAC == crypto_auth_BYTES, "MAC");
-_Static_assert(WIRE_KEY == crypto_auth_KEYBYTES, "key");
-
-/* ---- handshake ---- */
-
-int wire_setup(void)
-{
-	if (sodium_init() < 0)
-		return vbn_fail(-EIO, "libsodium found no random numbers");
-	return 0;
-}
-
-void wire_key(uint8_t key[WIRE_KEY], const char *secret)
-{
-	static const uint8_t purpose[] = "verbena control plane";
-
-	crypto_generichash(key, WIRE_KEY, (const uint8_t *)secret,
-			   strlen(secret), purpose, sizeof(purpose) - 1);
-}
-
-void wire_greeting(uint8_t greeting[WIRE_GREETING], uint8_t nonce[WIRE_NONCE])
-{
-	randombytes_buf(nonce, WIRE_NONCE);
-	memcpy(greeting, magic, sizeof(magic));
-	put_u32(greeting + 8, WIRE_VERSION);
-	put_u32(greeting + 12, 0);
-	memcpy(greeting + WIRE_PREFIX, nonce, WIRE_NONCE);
-}
-
-int wire_greeting_check(const uint8_t *greeting, uint32_t *version)
-{
-	if (memcmp(greeting, magic, sizeof(magic)))
-		return -ENOMSG;
-	*version = get_u32(greeting + 8);
-	return *version == WIRE_VERSION ? 0 : -EPROTO;
-}
-
-void wire_mac(uint8_t mac[WIRE_MAC], const uint8_t key[WIRE_KEY],
-	      enum wire_role role, const uint8_t rank_nonce[WIRE_NONCE],
-	      const uint8_t store_nonce[WIRE_NONCE])
-{
-	uint8_t text[8 + 2 * WIRE_NONCE];
-
-	put_u32(text, (uint32_t)role);
-	put_u32(text + 4, WIRE_VERSION);
-	memcpy(text + 8, rank_nonce, WIRE_NONCE);
-	memcpy(text + 8 + WIRE_NONCE, store_nonce, WIRE_NONCE);
-	crypto_auth(mac, text, sizeof(text), key);
-}
-
-bool wire_mac_equal(const uint8_t a[WIRE_MAC], const uint8_t b[WIRE_MAC])
-{
-	return !sodium_memcmp(a, b, WIRE_MAC);
-}
-
-void wire_verdict(uint8_t verdict[WIRE_VERDICT], enum wire_verdict code,
-		  const uint8_t mac[WIRE_MAC])
-{
-	put_u32(verdict, (uint32_t)code);
-	memcpy(verdict + 4, mac, WIRE_MAC);
-}
-
-uint32_t wire_verdict_code(const uint8_t verdict[WIRE_VERDICT])
-{
-	return get_u32(verdict);
-}
 
 /* ---- frames to send ---- */
 
 static struct wire_frame *frame_alloc(size_t room)
 {
-	struct wire_frame *f = malloc(sizeof(*f) + room);
+	struct wire_frame *f = malloc(sizeof(*f) + room + WIRE_TAG);
 
 	if (f) {
 		f->next = NULL;
@@ -201,6 +132,18 @@ const uint8_t *wire_get_rest(struct wire_reader *r, size_t *len)
 	return get(r, *len);
 }
 
+void wire_get_text(struct wire_reader *r, char *text, size_t room)
+{
+	size_t len;
+	const uint8_t *p = wire_get_rest(r, &len);
+
+	if (len >= room)
+		len = room - 1;
+	for (size_t i = 0; i < len; i++)
+		text[i] = p[i] < ' ' || p[i] > '~' ? '?' : (char)p[i];
+	text[len] = '\0';
+}
+
 /* ---- connection ---- */
 
 void wire_init(struct wire *w, int fd)
@@ -220,6 +163,7 @@ void wire_close(struct wire *w)
 	}
 	free(w->in);
 	net_close(w->fd);
+	sodium_memzero(&w->crypt, sizeof(w->crypt));
 	wire_init(w, -1);
 }
 
@@ -241,7 +185,7 @@ static int in_make_room(struct wire *w, size_t limit)
 	w->in_off = 0;
 	w->in_len = have;
 	/* A length that is wrong is found by wire_next(). */
-	if (want < IN_SMALL || want > 4 + WIRE_FRAME_MAX)
+	if (want < IN_SMALL || want > 4 + WIRE_FRAME_MAX + WIRE_TAG)
 		want = IN_SMALL;
 	if (want > limit)
 		want = limit;
@@ -291,25 +235,29 @@ const uint8_t *wire_take(struct wire *w, size_t len)
 int wire_next(struct wire *w, enum wire_type *type, struct wire_reader *r)
 {
 	size_t have = w->in_len - w->in_off, len;
-	const uint8_t *p;
+	size_t tag = w->crypt.on ? WIRE_TAG : 0;
+	uint8_t *p;
 
 	if (have < 4)
 		return 0;
 	p = w->in + w->in_off;
 	len = get_u32(p);
-	if (len < 1 || len > WIRE_FRAME_MAX)
+	if (len < 1 + tag || len > WIRE_FRAME_MAX + tag)
 		return -EPROTO;
 	if (have < 4 + len)
 		return 0;
+	len -= tag;
+	if (tag && wire_unseal(&w->crypt, p, 4, p + 4, len, p + 4 + len))
+		return -EBADMSG;
 	*type = (enum wire_type)p[4];
 	r->p = p + 5;
 	r->end = p + 4 + len;
 	r->bad = false;
-	w->in_off += 4 + len;
+	w->in_off += 4 + len + tag;
 	return 1;
 }
 
-int wire_queue(struct wire *w, struct wire_frame *f)
+static int queue(struct wire *w, struct wire_frame *f)
 {
 	if (!f)
 		return -ENOMEM;
@@ -323,12 +271,25 @@ int wire_queue(struct wire *w, struct wire_frame *f)
 	return 0;
 }
 
+int wire_queue(struct wire *w, struct wire_frame *f)
+{
+	/* A frame that is counted has to be sent. */
+	if (f && w->crypt.on &&
+	    w->out_bytes + f->len + WIRE_TAG <= WIRE_QUEUE_MAX) {
+		put_u32(f->data, (uint32_t)(f->len - 4 + WIRE_TAG));
+		wire_seal(&w->crypt, f->data, 4, f->data + 4, f->len - 4,
+			  f->data + f->len);
+		f->len += WIRE_TAG;
+	}
+	return queue(w, f);
+}
+
 int wire_queue_raw(struct wire *w, const void *data, size_t len)
 {
 	struct wire_frame *f = frame_alloc(len);
 
 	wire_put_bytes(f, data, len);
-	return wire_queue(w, f);
+	return queue(w, f);
 }
 
 static void out_consume(struct wire *w, size_t n)

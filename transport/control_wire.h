@@ -1,57 +1,51 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What travels between a rank and the store, the same code on both sides.
+ * What travels between a rank and the store, the same code on both sides:
+ * a handshake (control_crypt.h), then frames.
  *
- * Handshake, messages of fixed size:
- *   rank  -> store  greeting: magic, version, nonce
- *   store -> rank   greeting: magic, version, nonce
- *   rank  -> store  proof:    MAC(secret, "rank", version, both nonces)
- *   store -> rank   verdict:  code, MAC(secret, "store", version, both nonces)
- * The first 16 bytes of a greeting are the same in every version. It keeps
- * strangers out; it does not protect against who can alter packets in flight.
- *
- * Then frames: u32 length of the rest, u8 type, fields. Little endian;
- * strings and values carry no terminator. Lengths are bounded on both sides.
+ * A frame is u32 length of the rest, u8 type, fields; little endian; strings
+ * and values carry no terminator. All but the length is sealed, except on the
+ * pair of sockets by which rank 0 talks with its own store. Lengths are bounded
+ * on both sides.
  */
 #ifndef VBN_CONTROL_WIRE_H
 #define VBN_CONTROL_WIRE_H
 
 #include "control.h"
-
-#define WIRE_VERSION  1u
-#define WIRE_NONCE    32
-#define WIRE_MAC      32
-#define WIRE_KEY      32
-#define WIRE_PREFIX   16 /* magic 8, version 4, zero 4 */
-#define WIRE_GREETING (WIRE_PREFIX + WIRE_NONCE)
-#define WIRE_VERDICT  (4 + WIRE_MAC)
+#include "control_crypt.h"
 
 #define WIRE_FRAME_MAX (CONTROL_VALUE_MAX + CONTROL_KEY_MAX + 64)
+#define WIRE_HOST_MAX  64    /* bytes of a host's name */
+#define WIRE_WHY_MAX   200   /* bytes of why a rank is gone */
+#define WIRE_CARDS_MAX 4096u /* that one request asks for */
 /* Queued to one side that does not read: more than this, and it is cut off. */
 #define WIRE_QUEUE_MAX (64u << 20)
-
-enum wire_verdict { VERDICT_ACCEPTED = 1, VERDICT_DENIED = 2 };
-
-enum wire_role { ROLE_RANK = 1, ROLE_STORE = 2 };
 
 /* id: u64 of the asking side, 0 never; wait: u8 0 or 1; key: u8 length, key */
 enum wire_type {
 	/* rank to store */
 	FRAME_JOIN = 1, /* u32 rank, nranks, ms it waits still, ms in all; ~0:
-			   for ever */
+			   for ever; its host's name */
 	FRAME_SET,	/* id, key, value */
 	FRAME_GET,	/* id, wait, key */
 	FRAME_ERASE,	/* id, key */
 	FRAME_FENCE,	/* id, wait */
-	FRAME_CANCEL,	/* id, key ("" for a fence): no reply is wanted */
+	FRAME_CANCEL,	/* id, key ("" for all else): no reply is wanted */
 	FRAME_SEND,	/* u32 to, u32 type, data */
 	FRAME_GOODBYE,	/* nothing */
+	FRAME_CARD,	/* the rank's card */
+	FRAME_CARDS,	/* id, wait, u32 first, u32 how many */
+	FRAME_GIVEUP,	/* text: why the rank holds rank 0 for dead */
+	/* either way */
+	FRAME_BEAT = 32, /* nothing: the sender lives */
 	/* store to rank */
-	FRAME_STARTED = 64, /* nothing: all have joined */
+	FRAME_STARTED = 64, /* u32 VBN_DEAD_MS of rank 0: all have joined */
 	FRAME_REFUSED,	    /* u8 enum wire_refusal, text */
 	FRAME_REPLY,	    /* id, u8 enum wire_status, value */
 	FRAME_MESSAGE,	    /* u32 from, u32 type, data */
-	FRAME_GONE,	    /* u32 rank, u8 died */
+	FRAME_GONE,	    /* u32 rank, u8 died, text; of the reader: it was
+			       named dead, and is out of the job */
+	FRAME_LEFT,	    /* u32 rank, as often as there is room */
 };
 
 enum wire_refusal {
@@ -67,24 +61,6 @@ enum wire_status {
 	STATUS_GONE, /* value: u32 rank, u8 died */
 	STATUS_NOMEM,
 };
-
-/* ---- handshake ---- */
-
-/* Once per process, before anything below. 0 or -EIO. */
-int wire_setup(void);
-void wire_key(uint8_t key[WIRE_KEY], const char *secret);
-/* Fresh nonce; the greeting that carries it. */
-void wire_greeting(uint8_t greeting[WIRE_GREETING], uint8_t nonce[WIRE_NONCE]);
-/* -ENOMSG: not ours at all. -EPROTO: other version. *version if the magic is
- * right. Looks at the first WIRE_PREFIX bytes. */
-int wire_greeting_check(const uint8_t *greeting, uint32_t *version);
-void wire_mac(uint8_t mac[WIRE_MAC], const uint8_t key[WIRE_KEY],
-	      enum wire_role role, const uint8_t rank_nonce[WIRE_NONCE],
-	      const uint8_t store_nonce[WIRE_NONCE]);
-bool wire_mac_equal(const uint8_t a[WIRE_MAC], const uint8_t b[WIRE_MAC]);
-void wire_verdict(uint8_t verdict[WIRE_VERDICT], enum wire_verdict code,
-		  const uint8_t mac[WIRE_MAC]);
-uint32_t wire_verdict_code(const uint8_t verdict[WIRE_VERDICT]);
 
 /* ---- frames ---- */
 
@@ -116,6 +92,24 @@ uint64_t wire_get_u64(struct wire_reader *r);
 const char *wire_get_key(struct wire_reader *r, size_t *len, bool empty);
 /* All that is left. */
 const uint8_t *wire_get_rest(struct wire_reader *r, size_t *len);
+/* The same as text, cut to @room; what cannot be printed is '?'. */
+void wire_get_text(struct wire_reader *r, char *text, size_t room);
+
+/* ---- signs of life ---- */
+
+/*
+ * Either side sends a beat each interval, and holds the other for dead when
+ * nothing has come for seven: so all know within @dead_ms.
+ */
+static inline int64_t beat_interval(uint32_t dead_ms)
+{
+	return dead_ms < 8 ? 1 : dead_ms / 8;
+}
+
+static inline int64_t beat_limit(uint32_t dead_ms)
+{
+	return 7 * beat_interval(dead_ms);
+}
 
 /* ---- a connection; one thread at a time reads, one writes ---- */
 
@@ -125,10 +119,11 @@ struct wire {
 	size_t in_off, in_len, in_room;
 	struct wire_frame *out, **out_end;
 	size_t out_bytes;
+	struct wire_crypt crypt; /* of frames, once it is on */
 };
 
 void wire_init(struct wire *wire, int fd);
-/* Close and free. */
+/* Close and free, and wipe the keys. */
 void wire_close(struct wire *wire);
 
 /*
@@ -142,11 +137,17 @@ int wire_fill(struct wire *wire, size_t limit);
  */
 const uint8_t *wire_peek(const struct wire *wire, size_t len);
 const uint8_t *wire_take(struct wire *wire, size_t len);
-/* The next frame: 1, 0 not there yet, -EPROTO. Valid until wire_fill(). */
+/*
+ * The next frame: 1, 0 not there yet, -EPROTO, -EBADMSG: not sealed by the
+ * other side, or not the next. Valid until wire_fill().
+ */
 int wire_next(struct wire *wire, enum wire_type *type,
 	      struct wire_reader *reader);
 
-/* Takes @frame in any case. -ENOMEM: NULL. -ENOBUFS: WIRE_QUEUE_MAX. */
+/*
+ * Seals and takes @frame in any case, filled up to its @body. -ENOMEM: NULL.
+ * -ENOBUFS: WIRE_QUEUE_MAX.
+ */
 int wire_queue(struct wire *wire, struct wire_frame *frame);
 int wire_queue_raw(struct wire *wire, const void *data, size_t len);
 /* Write what can be. 0: all, 1: the rest when writable, -errno: broken. */

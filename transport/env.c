@@ -224,6 +224,8 @@ const char *env_nearest(const char *name)
 	const char *best = NULL;
 	unsigned least = FAR;
 
+	if (!strcmp(name, "VBN_IFACE")) /* others' name of it */
+		return "VBN_SOCKET_IFNAME";
 	for (size_t i = 0; i < n; i++) {
 		unsigned d = distance(name, table[i].name);
 

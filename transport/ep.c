@@ -287,24 +287,6 @@ void ep_handle_event(struct vbn_ctx *ctx, struct ep_event *event)
 	}
 }
 
-/* Whether @ep's peer is known to be lost; fills @why. */
-static bool is_lost(const struct vbn_ep *ep, char *why, size_t room)
-{
-	struct control *control = ep->ctx->job->control;
-
-	if (control_rank_dead(control, ep->rank)) {
-		snprintf(why, room, "rank %d has died", ep->rank);
-		return true;
-	}
-	/* Without the store nobody would learn of further deaths. */
-	if (control_rank_dead(control, 0)) {
-		snprintf(why, room,
-			 "rank 0 has died, and with it the job's store");
-		return true;
-	}
-	return false;
-}
-
 /*
  * Endpoints to ranks that are gone fail: at once for the dead; for those that
  * left in order, or closed, after a grace.
@@ -317,11 +299,12 @@ void ep_check_gone(struct vbn_ctx *ctx)
 	ctx->gone_unchecked = false;
 	for (int i = 0; i < ctx->neps; i++) {
 		struct vbn_ep *ep = ctx->eps[i];
-		char why[64];
+		char why[320];
 
 		if (ep->idle || (ep->status && ep->status != -EINPROGRESS))
 			continue;
-		if (is_lost(ep, why, sizeof(why))) {
+		if (control_lost(ctx->job->control, ep->rank, why,
+				 sizeof(why))) {
 			ep_fail(ep, -ECONNRESET, why);
 		} else if (!ep->peer_closed &&
 			   !control_rank_gone(ctx->job->control, ep->rank)) {

@@ -5,12 +5,12 @@
  * peer.
  */
 #include "core.h"
+#include "module.h"
 #include "options.h"
+#include "wrap.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -142,55 +142,31 @@ static uint64_t make_host_id(void)
 }
 
 /*
- * The module lies beside the library (build tree) or in a directory of its
- * own there (installed). By its path, as a sanitizer's dlopen() does not know
- * whose run path to search.
- */
-static void *open_module(void)
-{
-	static const char *const places[] = {"", "verbena/"};
-	char path[PATH_MAX];
-	void *module = NULL;
-	Dl_info here;
-	const char *slash;
-	size_t dir;
-
-	if (!dladdr(open_module, &here) || !here.dli_fname)
-		return dlopen(UCX_MODULE, RTLD_NOW | RTLD_LOCAL);
-	slash = strrchr(here.dli_fname, '/');
-	dir = slash ? (size_t)(slash - here.dli_fname) + 1 : 0;
-	for (size_t i = 0; !module && i < 2; i++) {
-		snprintf(path, sizeof(path), "%.*s%s%s", (int)dir,
-			 here.dli_fname, places[i], UCX_MODULE);
-		if (access(path, R_OK) == 0)
-			module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	}
-	return module ? module : dlopen(UCX_MODULE, RTLD_NOW | RTLD_LOCAL);
-}
-
-/*
  * UCX installs signal handlers and memory hooks when it is loaded, unless
  * told not to before. The environment is left as it was found otherwise.
  */
 static const struct provider *load_ucx(char *why, size_t why_len)
 {
-	const struct provider *ops;
-	void *module;
-
 	setenv("UCX_HANDLE_ERRORS", "none", 0);
 	setenv("UCX_MEM_EVENTS", "no", 0);
 	/* It would write to standard output what vbn_error() says anyway. */
 	setenv("UCX_LOG_LEVEL", "fatal", 0);
-	module = open_module();
-	if (!module) {
-		snprintf(why, why_len, "%s", dlerror());
-		return NULL;
-	}
-	/* Never unloaded: UCX leaves threads and atexit handlers behind. */
-	ops = dlsym(module, PROVIDER_UCX_SYMBOL);
-	if (!ops)
-		snprintf(why, why_len, "%s has no provider", UCX_MODULE);
-	return ops;
+	return module_load(UCX_MODULE, PROVIDER_UCX_SYMBOL, why, why_len);
+}
+
+static int open_wrapped(struct vbn_job *job, struct job_provider *p)
+{
+	int err = p->ops->job_open(job, &p->pjob, &p->caps);
+
+	if (err)
+		return err;
+	if (job->fault.on)
+		err = fault_wrap(p, job);
+	if (!err && job->checksum)
+		err = checksum_wrap(p, job);
+	if (err)
+		p->ops->job_close(p->pjob);
+	return err;
 }
 
 static void open_provider(struct vbn_job *job, int id)
@@ -214,7 +190,7 @@ static void open_provider(struct vbn_job *job, int id)
 	}
 	if (!p->ops)
 		return;
-	err = p->ops->job_open(job, &p->pjob, &p->caps);
+	err = open_wrapped(job, p);
 	if (err) {
 		snprintf(p->why, sizeof(p->why), "%s", vbn_error());
 		p->pjob = NULL;
@@ -224,6 +200,9 @@ static void open_provider(struct vbn_job *job, int id)
 
 static int open_providers(struct vbn_job *job)
 {
+	if (job->fault.on && job->rank == 0)
+		vbn_log(VBN_WARN, "faults are injected, as VBN_FAULT says: %s",
+			getenv("VBN_FAULT"));
 	open_provider(job, PROVIDER_SHM);
 	open_provider(job, PROVIDER_VERBS);
 	open_provider(job, PROVIDER_UCX);
@@ -251,12 +230,17 @@ static void close_providers(struct vbn_job *job)
 				job->providers[i].pjob);
 }
 
-static void on_gone(void *arg, int rank, bool died)
+static void on_gone(void *arg, int rank, bool died, const char *why)
 {
 	struct vbn_job *job = arg;
 
-	if (died)
-		vbn_log(VBN_WARN, "rank %d: rank %d has died", job->rank, rank);
+	if (died && rank == job->rank)
+		vbn_log(VBN_WARN,
+			"rank %d: the job has named this rank dead (%s)",
+			job->rank, why);
+	else if (died && !control_rank_dead(job->control, job->rank))
+		vbn_log(VBN_WARN, "rank %d: rank %d has died%s%s%s", job->rank,
+			rank, why[0] ? " (" : "", why, why[0] ? ")" : "");
 	connect_gone(job, rank);
 	atomic_fetch_add(&job->deaths, 1);
 	ctx_alert_all(job);
@@ -285,6 +269,8 @@ static struct vbn_job *job_new(const struct job_config *config)
 	job->timeout_ms = config->timeout_ms;
 	job->forced =
 		config->provider[0] ? provider_index(config->provider) : -1;
+	job->checksum = config->checksum;
+	job->fault = config->fault;
 	job->host_id = make_host_id();
 	job->generations = calloc(REGION_MAX, sizeof(*job->generations));
 	if (!job->generations || memmap_create(&job->map)) {
@@ -306,7 +292,7 @@ int vbn_job_open(struct vbn_job **out, const struct vbn_job_options *opts)
 		return err;
 	job = job_new(&config);
 	if (!job) {
-		job_config_wipe(&config);
+		job_config_abandon(&config);
 		return vbn_fail(-ENOMEM, "no memory for a job");
 	}
 	control = (struct control_options){
@@ -319,6 +305,7 @@ int vbn_job_open(struct vbn_job **out, const struct vbn_job_options *opts)
 		.secret = config.secret,
 		.listen_fd = config.listen_fd,
 		.timeout_ms = config.timeout_ms,
+		.dead_ms = config.dead_ms,
 		.events = {.message = connect_message,
 			   .gone = on_gone,
 			   .arg = job},

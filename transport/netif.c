@@ -39,7 +39,7 @@ bool net_addr_local(const struct net_addr *a)
 	return a->sa.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(in6(a));
 }
 
-static bool link_local(const struct net_addr *a)
+bool net_addr_link_local(const struct net_addr *a)
 {
 	if (a->sa.ss_family == AF_INET)
 		return in4(a) >> 16 == 0xa9fe; /* 169.254/16 */
@@ -124,7 +124,7 @@ static void fill(struct netif *i, const struct ifaddrs *from, bool ip)
 			      ? sizeof(struct sockaddr_in6)
 			      : sizeof(struct sockaddr_in);
 	memcpy(&i->addr.sa, from->ifa_addr, i->addr.len);
-	i->link_local = link_local(&i->addr);
+	i->link_local = net_addr_link_local(&i->addr);
 	i->prefix = mask_bits(from->ifa_netmask);
 	net_addr_text(&i->addr, i->text);
 }
@@ -206,16 +206,34 @@ size_t netifs_routable(const struct netifs *ifs)
 	return n;
 }
 
+bool netif_bridge(const struct netif *i)
+{
+	static const char *const kinds[] = {
+		"docker", "br-",     "virbr", "veth",  "cni",	  "podman",
+		"lxcbr",  "flannel", "cali",  "lxdbr", "nerdctl",
+	};
+
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+		if (!strncmp(i->name, kinds[k], strlen(kinds[k])))
+			return true;
+	return false;
+}
+
 const char *netifs_candidates(const struct netifs *ifs, char *text, size_t room)
 {
 	size_t len = 0;
 
 	snprintf(text, room, "none is up");
-	for (size_t i = 0; i < ifs->n && len + 1 < room; i++)
-		if (netif_routable(&ifs->list[i]))
+	for (int bridges = 0; bridges < 2; bridges++)
+		for (size_t i = 0; i < ifs->n && len + 1 < room; i++) {
+			const struct netif *netif = &ifs->list[i];
+
+			if (!netif_routable(netif) ||
+			    netif_bridge(netif) != bridges)
+				continue;
 			len += (size_t)snprintf(text + len, room - len,
 						"%s%s %s", len ? ", " : "",
-						ifs->list[i].name,
-						ifs->list[i].text);
+						netif->name, netif->text);
+		}
 	return text;
 }

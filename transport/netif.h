@@ -45,16 +45,24 @@ void netif_details(struct netif *i);
 
 /* Can another host send to this address? (up, not loopback nor link-local) */
 bool netif_routable(const struct netif *i);
+/* A bridge or cable end of containers, by its name: other hosts have the like.
+ */
+bool netif_bridge(const struct netif *i);
 /* Is any loopback interface with an address up? */
 bool netifs_loopback_up(const struct netifs *ifs);
 size_t netifs_routable(const struct netifs *ifs); /* how many are */
-/* "eth0 10.1.2.3, ib0 10.2.2.3": those that are routable. Returns @text. */
+/*
+ * "eth0 10.1.2.3, ib0 10.2.2.3": those that are routable, bridges of containers
+ * last. Returns @text.
+ */
 const char *netifs_candidates(const struct netifs *ifs, char *text,
 			      size_t room);
 
 /* This machine only: 127.0.0.0/8, ::1, and "any". */
 bool net_addr_local(const struct net_addr *a);
 bool net_addr_any(const struct net_addr *a);
+/* 169.254.0.0/16, fe80::/10. */
+bool net_addr_link_local(const struct net_addr *a);
 /* The same host address, whatever the port. */
 bool net_addr_same(const struct net_addr *a, const struct net_addr *b);
 const char *net_addr_text(const struct net_addr *a, char text[NETIF_TEXT]);

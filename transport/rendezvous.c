@@ -35,13 +35,43 @@ static void add(struct net_addr *list, size_t *n, const struct net_addr *a,
 	net_addr_set_port(&list[(*n)++], port);
 }
 
+/* The interface of this machine that has the address, or NULL. */
+static const struct netif *own_netif(const struct rendezvous_facts *f,
+				     const struct net_addr *a)
+{
+	for (size_t i = 0; i < f->ifs.n; i++)
+		if (f->ifs.list[i].addr.len &&
+		    net_addr_same(&f->ifs.list[i].addr, a))
+			return &f->ifs.list[i];
+	return NULL;
+}
+
+/*
+ * How little an address promises: 0 most; then link-local ones, bridges of
+ * containers (which other hosts may have, too), and interfaces that are down.
+ */
+enum { CLASSES = 4 };
+
+static int class_of(const struct rendezvous_facts *f, const struct net_addr *a)
+{
+	const struct netif *i = own_netif(f, a);
+
+	if (i && !i->up)
+		return 3;
+	if (i && netif_bridge(i))
+		return 2;
+	return net_addr_link_local(a);
+}
+
 /* The addresses that were found, those that are @local or the others. */
 static void add_found(const struct rendezvous_facts *f, bool local,
 		      struct rendezvous_plan *p)
 {
-	for (size_t i = 0; i < f->nfound; i++)
-		if (net_addr_local(&f->found[i]) == local)
-			add(p->addr, &p->n, &f->found[i], f->port);
+	for (int class = 0; class < CLASSES; class ++)
+		for (size_t i = 0; i < f->nfound; i++)
+			if (net_addr_local(&f->found[i]) == local &&
+			    class_of(f, &f->found[i]) == class)
+				add(p->addr, &p->n, &f->found[i], f->port);
 }
 
 /* The chosen interface's addresses, IPv4 first; those of others are not. */
@@ -103,28 +133,6 @@ static int keep_interface(const struct rendezvous_facts *f,
 			name ? ", as " : "", name ? f->host : "");
 }
 
-static int choose_routable(const struct rendezvous_facts *f,
-			   struct rendezvous_plan *p)
-{
-	struct net_addr own[RENDEZVOUS_ADDRS];
-	size_t nown = 0;
-	int rc;
-
-	add_found(f, false, p);
-	if (f->launch.several_hosts != YES)
-		add_found(f, true, p);
-	if (!f->ifname[0])
-		return 0;
-	rc = interface_addrs(f, own, &nown);
-	if (rc)
-		return rc;
-	if (f->rank == 0)
-		return keep_interface(f, own, nown, p);
-	for (size_t i = 0; i < nown; i++)
-		add(p->from, &p->nfrom, &own[i], 0);
-	return 0;
-}
-
 /* "; here they are eth0 10.1.2.3", where it helps. */
 static const char *here(const struct rendezvous_facts *f, char *text,
 			size_t room)
@@ -151,6 +159,77 @@ static int refuse_loopback(const struct rendezvous_facts *f)
 			"VBN_LOCAL_SIZE=%d",
 			f->host, f->launch.why, here(f, text, sizeof(text)),
 			f->nranks);
+}
+
+/* Rank 0 is elsewhere, so none of this machine's addresses is its. */
+static int drop_own(const struct rendezvous_facts *f, struct rendezvous_plan *p)
+{
+	char text[NETIF_TEXT], candidates[CANDIDATES];
+	const struct netif *i = own_netif(f, &p->addr[0]);
+	size_t kept = 0;
+
+	net_addr_text(&p->addr[0], text);
+	for (size_t k = 0; k < p->n; k++)
+		if (!own_netif(f, &p->addr[k]))
+			p->addr[kept++] = p->addr[k];
+	p->n = kept;
+	if (kept)
+		return 0;
+	return vbn_fail(
+		-EADDRNOTAVAIL,
+		"the job's address %s is this machine's own (%s), but "
+		"rank 0 is on another (%s): name an address of rank "
+		"0's host that only it has (interfaces here: %s)",
+		text, i ? i->name : "?", f->launch.why,
+		netifs_candidates(&f->ifs, candidates, sizeof(candidates)));
+}
+
+/* Rank 0's best address is one that others will hardly reach. */
+static void doubt(const struct rendezvous_facts *f, struct rendezvous_plan *p)
+{
+	static const char *const kinds[CLASSES] = {
+		"", "a link-local address", "a bridge for containers", "down"};
+	const struct netif *i = own_netif(f, &p->addr[0]);
+	char text[NETIF_TEXT], candidates[CANDIDATES];
+	int class = class_of(f, &p->addr[0]);
+
+	if (!i || !class || f->launch.several_hosts == NO)
+		return;
+	p->doubtful = f->launch.several_hosts == YES;
+	snprintf(p->why, sizeof(p->why),
+		 "the job's address %s is that of %s, %s, which other hosts "
+		 "hardly reach; interfaces here: %s",
+		 net_addr_text(&p->addr[0], text), i->name, kinds[class],
+		 netifs_candidates(&f->ifs, candidates, sizeof(candidates)));
+}
+
+static int choose_routable(const struct rendezvous_facts *f,
+			   struct rendezvous_plan *p)
+{
+	struct net_addr own[RENDEZVOUS_ADDRS];
+	size_t nown = 0;
+	int rc;
+
+	add_found(f, false, p);
+	if (f->launch.several_hosts != YES)
+		add_found(f, true, p);
+	if (f->launch.several_hosts == YES && f->launch.rank0_here == NO) {
+		rc = drop_own(f, p);
+		if (rc)
+			return rc;
+	}
+	if (f->rank == 0)
+		doubt(f, p);
+	if (!f->ifname[0])
+		return 0;
+	rc = interface_addrs(f, own, &nown);
+	if (rc)
+		return rc;
+	if (f->rank == 0)
+		return keep_interface(f, own, nown, p);
+	for (size_t i = 0; i < nown; i++)
+		add(p->from, &p->nfrom, &own[i], 0);
+	return 0;
 }
 
 /* The host has a name, which on this machine stands for itself. */
@@ -308,7 +387,7 @@ int rendezvous_listen(const struct control_options *o, int64_t deadline,
 	if (rc)
 		return rc;
 	if (p.why[0])
-		vbn_log(VBN_INFO, "%s", p.why);
+		vbn_log(p.doubtful ? VBN_WARN : VBN_INFO, "%s", p.why);
 	rc = p.any ? net_listen_any(o->port, fd) : -EADDRNOTAVAIL;
 	for (size_t i = 0; !p.any && i < p.n; i++) {
 		rc = net_listen(&p.addr[i], fd);

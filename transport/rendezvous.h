@@ -33,6 +33,7 @@ struct rendezvous_plan {
 	struct net_addr from[RENDEZVOUS_ADDRS]; /* others: own ends */
 	size_t nfrom;
 	char why[256]; /* what is not as the address says, or "" */
+	bool doubtful; /* others will hardly come there: why says so */
 };
 
 /*

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The store's thread: connections, handshakes, the loop.
+ * The store's thread: connections, the loop.
  *
  * A stranger costs a place (PENDING_MAX more than ranks to come) for
- * HANDSHAKE_MS at most, or less when others come: the oldest connection that
- * has not proved itself gives way. A rank that lost its place so tries again.
+ * STORE_HANDSHAKE_MS at most, or less when others come: the oldest connection
+ * that has not proved itself gives way. A rank that lost its place so tries
+ * again.
  */
 #include "store_impl.h"
 #include "control_net.h"
@@ -13,6 +14,7 @@
 
 #include <errno.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -22,9 +24,9 @@
 #include <unistd.h>
 
 #define PENDING_MAX	128
-#define HANDSHAKE_MS	5000
 #define HANDSHAKE_BYTES 128 /* more than the longest message of it */
 #define ACCEPT_PAUSE_MS 100
+#define YOUNG_MS	20
 #define LINGER_MS	500
 #define ROUND_EVENTS	64
 
@@ -53,12 +55,29 @@ static void peer_flush(struct store *s, struct peer *p)
 static void peer_queued(struct store *s, struct peer *p, int rc)
 {
 	if (rc) {
+		snprintf(p->why, sizeof(p->why), "%s",
+			 rc == -ENOBUFS ? "it does not read what it is sent"
+					: "rank 0 has no memory for it");
 		vbn_log(VBN_WARN, "the store cuts off rank %d: %s", p->rank,
-			rc == -ENOBUFS ? "it does not read what it is sent"
-				       : "no memory");
+			p->why);
 		peer_doom(s, p);
-	} else if (!p->want_out) {
+	} else if (!p->want_out && !p->dirty) {
+		p->dirty = true;
+		TAILQ_INSERT_TAIL(&s->dirty, p, dirty_link);
+	}
+}
+
+/* Once a round: what was queued to one peer meanwhile goes together. */
+static void flush_dirty(struct store *s)
+{
+	struct peer *p;
+
+	while ((p = TAILQ_FIRST(&s->dirty))) {
+		TAILQ_REMOVE(&s->dirty, p, dirty_link);
+		p->dirty = false;
 		peer_flush(s, p);
+		if (p->state == PEER_DRAIN && !p->wire.out)
+			shutdown(p->wire.fd, SHUT_WR);
 	}
 }
 
@@ -70,8 +89,8 @@ void peer_send(struct store *s, struct peer *p, struct wire_frame *frame)
 		peer_queued(s, p, wire_queue(&p->wire, frame));
 }
 
-static void peer_send_raw(struct store *s, struct peer *p, const void *data,
-			  size_t len)
+void peer_send_raw(struct store *s, struct peer *p, const void *data,
+		   size_t len)
 {
 	if (!p->doomed && !p->mute)
 		peer_queued(s, p, wire_queue_raw(&p->wire, data, len));
@@ -99,7 +118,7 @@ void peer_drain(struct store *s, struct peer *p)
 		TAILQ_REMOVE(&s->joined, p, link);
 		TAILQ_INSERT_TAIL(&s->pending, p, link);
 		s->npending++;
-		p->deadline = net_deadline(HANDSHAKE_MS);
+		p->deadline = net_deadline(STORE_HANDSHAKE_MS);
 	}
 	p->state = PEER_DRAIN;
 	p->rank = -1;
@@ -121,9 +140,10 @@ static int peer_create(struct store *s, int fd, bool local)
 	}
 	wire_init(&p->wire, fd);
 	p->rank = -1;
-	p->local = local;
+	p->local = p->proved = local;
+	p->born = net_now_ms();
 	p->state = local ? PEER_JOINING : PEER_GREETING;
-	p->deadline = local ? NET_NEVER : net_deadline(HANDSHAKE_MS);
+	p->deadline = local ? NET_NEVER : net_deadline(STORE_HANDSHAKE_MS);
 	TAILQ_INSERT_TAIL(&s->pending, p, link);
 	s->npending++;
 	return 0;
@@ -134,6 +154,8 @@ static void peer_free(struct store *s, struct peer *p)
 	/* A child of fork() may still hold the socket: closing is not enough.
 	 */
 	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, p->wire.fd, NULL);
+	if (p->dirty)
+		TAILQ_REMOVE(&s->dirty, p, dirty_link);
 	wire_close(&p->wire);
 	sodium_memzero(p, sizeof(*p));
 	free(p);
@@ -146,108 +168,32 @@ static void reap(struct store *s)
 	while ((p = TAILQ_FIRST(&s->doomed))) {
 		TAILQ_REMOVE(&s->doomed, p, link);
 		if (p->rank >= 0)
-			store_gone(s, p->rank, true);
+			store_gone(s, p->rank, true, p->why);
 		peer_free(s, p);
 	}
 }
 
-/* ---- handshake ---- */
-
-static void shake_foreign(struct store *s, struct peer *p, uint32_t version)
-{
-	uint8_t reply[WIRE_GREETING];
-	char name[64];
-
-	net_name(p->wire.fd, true, name, sizeof(name));
-	if (!s->foreign++)
-		vbn_log(VBN_WARN,
-			"refused %s: it speaks version %u of the control "
-			"protocol, this rank %u",
-			name, version, WIRE_VERSION);
-	/* The other side reads our version in it. */
-	wire_greeting(reply, p->store_nonce);
-	peer_send_raw(s, p, reply, sizeof(reply));
-	peer_drain(s, p);
-}
-
-/* Only the prefix is common to all versions: the rest may never come. */
-static bool shake_greeting(struct store *s, struct peer *p)
-{
-	uint8_t reply[WIRE_GREETING];
-	uint32_t version = 0;
-	const uint8_t *greeting = wire_peek(&p->wire, WIRE_PREFIX);
-	int rc;
-
-	if (!greeting)
-		return false;
-	rc = wire_greeting_check(greeting, &version);
-	if (rc == -ENOMSG) {
-		s->strangers++;
-		peer_doom(s, p);
-		return false;
-	}
-	if (rc) {
-		shake_foreign(s, p, version);
-		return true;
-	}
-	greeting = wire_take(&p->wire, WIRE_GREETING);
-	if (!greeting)
-		return false;
-	memcpy(p->rank_nonce, greeting + WIRE_PREFIX, WIRE_NONCE);
-	wire_greeting(reply, p->store_nonce);
-	peer_send_raw(s, p, reply, sizeof(reply));
-	p->state = PEER_PROOF;
-	return true;
-}
-
-static void shake_proof(struct store *s, struct peer *p, const uint8_t *proof)
-{
-	uint8_t mac[WIRE_MAC], verdict[WIRE_VERDICT];
-	char name[64];
-
-	wire_mac(mac, s->key, ROLE_RANK, p->rank_nonce, p->store_nonce);
-	if (!wire_mac_equal(mac, proof)) {
-		memset(mac, 0, sizeof(mac));
-		wire_verdict(verdict, VERDICT_DENIED, mac);
-		peer_send_raw(s, p, verdict, sizeof(verdict));
-		net_name(p->wire.fd, true, name, sizeof(name));
-		if (!s->denied++)
-			vbn_log(VBN_WARN,
-				"refused %s: it does not know the job's secret",
-				name);
-		peer_drain(s, p);
-		return;
-	}
-	wire_mac(mac, s->key, ROLE_STORE, p->rank_nonce, p->store_nonce);
-	wire_verdict(verdict, VERDICT_ACCEPTED, mac);
-	peer_send_raw(s, p, verdict, sizeof(verdict));
-	p->state = PEER_JOINING;
-	p->deadline = net_deadline(HANDSHAKE_MS);
-}
+/* ---- input ---- */
 
 /* One step; false: no more input for one. */
 static bool peer_step(struct store *s, struct peer *p)
 {
 	enum wire_type type;
 	struct wire_reader reader;
-	const uint8_t *raw;
 	int rc;
 
 	switch (p->state) {
 	case PEER_GREETING:
-		return shake_greeting(s, p);
 	case PEER_PROOF:
-		raw = wire_take(&p->wire, WIRE_MAC);
-		if (raw)
-			shake_proof(s, p, raw);
-		return raw;
+		return store_shake(s, p);
 	case PEER_JOINING:
 	case PEER_JOINED:
 		rc = wire_next(&p->wire, &type, &reader);
 		if (rc < 0) {
-			vbn_log(VBN_WARN, "rank %d sent no frame of ours",
-				p->rank);
-			peer_doom(s, p);
+			store_broken_rules(s, p,
+					   rc == -EBADMSG ? "what its key did "
+							    "not seal"
+							  : "no frame of ours");
 		} else if (rc) {
 			store_frame(s, p, type, &reader);
 		}
@@ -269,9 +215,12 @@ static void peer_readable(struct store *s, struct peer *p)
 	if (rc <= 0) {
 		if (p->state < PEER_JOINING)
 			s->strangers++;
+		snprintf(p->why, sizeof(p->why), "its connection %s%s",
+			 rc ? "broke: " : "closed", rc ? strerror(-rc) : "");
 		peer_doom(s, p);
 		return;
 	}
+	p->heard = net_now_ms();
 	while (!p->doomed && peer_step(s, p))
 		;
 }
@@ -297,20 +246,53 @@ static void listen_watch(struct store *s, bool on)
 				 .data.ptr = &s->listen_fd};
 
 	epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->listen_fd, &ev);
-	s->accept_again = on ? NET_NEVER : net_deadline(ACCEPT_PAUSE_MS);
 }
 
-/* Make the oldest connection that has not proved itself give way. */
+static void listen_pause(struct store *s, int ms)
+{
+	listen_watch(s, false);
+	s->accept_again = net_deadline(ms);
+}
+
+/*
+ * Who gives way to the next, or NULL: the oldest that was refused, else the
+ * oldest that has not proved itself.
+ */
+static struct peer *victim(struct store *s)
+{
+	struct peer *p, *oldest = NULL;
+
+	for (p = TAILQ_FIRST(&s->pending); p; p = TAILQ_NEXT(p, link)) {
+		if (p->state == PEER_DRAIN)
+			return p;
+		if (!oldest && p->state != PEER_JOINING)
+			oldest = p;
+	}
+	return oldest;
+}
+
 static void evict(struct store *s)
 {
-	struct peer *p = TAILQ_FIRST(&s->pending);
+	struct peer *p = victim(s);
 
-	while (p && p->state == PEER_JOINING)
-		p = TAILQ_NEXT(p, link);
 	if (p) {
 		s->strangers++;
 		peer_doom(s, p);
 	}
+}
+
+/* Ranks to come may all come at once. */
+static bool full(const struct store *s)
+{
+	return s->npending >= PENDING_MAX + (unsigned)(s->nranks - s->njoined);
+}
+
+/* Each has YOUNG_MS to prove itself; others wait in the kernel's queue. */
+static bool all_young(struct store *s)
+{
+	const struct peer *p = victim(s);
+
+	return p && net_now_ms() - p->born < YOUNG_MS;
 }
 
 static void accept_some(struct store *s)
@@ -318,6 +300,11 @@ static void accept_some(struct store *s)
 	int fd, rc;
 
 	for (int i = 0; i < ROUND_EVENTS; i++) {
+		if (full(s) && all_young(s)) {
+			listen_pause(s, YOUNG_MS / 2);
+			s->crowded = true;
+			return;
+		}
 		rc = net_accept(s->listen_fd, &fd);
 		if (rc == -EAGAIN)
 			return;
@@ -326,14 +313,12 @@ static void accept_some(struct store *s)
 		if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM ||
 		    rc == -ENOBUFS) {
 			evict(s);
-			listen_watch(s, false);
+			listen_pause(s, ACCEPT_PAUSE_MS);
 			return;
 		}
 		if (rc) /* of that connection, which is gone */
 			continue;
-		/* Ranks to come may all come at once. */
-		if (s->npending >=
-		    PENDING_MAX + (unsigned)(s->nranks - s->njoined))
+		if (full(s))
 			evict(s);
 		peer_create(s, fd, false);
 	}
@@ -343,7 +328,8 @@ static void accept_some(struct store *s)
 
 static int64_t next_deadline(struct store *s)
 {
-	int64_t next = net_sooner(s->start_deadline, s->accept_again);
+	int64_t next = net_sooner(net_sooner(s->start_deadline, s->live_at),
+				  net_sooner(s->accept_again, s->left_at));
 	struct peer *p;
 
 	TAILQ_FOREACH(p, &s->pending, link)
@@ -365,8 +351,17 @@ static void timers(struct store *s)
 	}
 	if (s->start_deadline <= now)
 		store_start_timeout(s);
-	if (s->accept_again <= now)
-		listen_watch(s, true);
+	if (s->left_at <= now)
+		store_tell_left(s);
+}
+
+static void accept_again(struct store *s)
+{
+	if (s->accept_again > net_now_ms() && (!s->crowded || full(s)))
+		return;
+	listen_watch(s, true);
+	s->accept_again = NET_NEVER;
+	s->crowded = false;
 }
 
 static void round_once(struct store *s, int64_t deadline)
@@ -375,9 +370,11 @@ static void round_once(struct store *s, int64_t deadline)
 	uint64_t count;
 	int n;
 
+	flush_dirty(s);
 	deadline = net_sooner(deadline, next_deadline(s));
 	n = epoll_wait(s->epoll_fd, events, ROUND_EVENTS,
 		       net_remaining(deadline));
+	store_live_woke(s, net_now_ms());
 	for (int i = 0; i < n; i++) {
 		void *ptr = events[i].data.ptr;
 
@@ -389,7 +386,9 @@ static void round_once(struct store *s, int64_t deadline)
 			peer_event(s, ptr, events[i].events);
 	}
 	timers(s);
+	store_live_round(s, n == ROUND_EVENTS);
 	reap(s);
+	accept_again(s);
 }
 
 static bool stop_asked(struct store *s, int64_t *deadline)
@@ -413,7 +412,8 @@ static void farewell(struct store *s)
 		store_fail_start(s, REFUSED_DEATH,
 				 "rank 0 gave up the start of the job");
 	if (s->started && s->members[0].state == MEMBER_JOINED)
-		store_gone(s, 0, false);
+		store_gone(s, 0, false, "");
+	store_tell_left(s);
 	while ((p = TAILQ_FIRST(&s->joined)))
 		peer_drain(s, p);
 	if (s->listen_fd >= 0) {
@@ -422,6 +422,7 @@ static void farewell(struct store *s)
 		s->listen_fd = -1;
 	}
 	s->accept_again = NET_NEVER;
+	s->crowded = false;
 	for (p = TAILQ_FIRST(&s->pending); p; p = next) {
 		next = TAILQ_NEXT(p, link);
 		/* Its FRAME_JOIN may be under way, meant for the next job. */
@@ -429,7 +430,7 @@ static void farewell(struct store *s)
 			store_refuse(s, p,
 				     s->failed ? s->refusal : REFUSED_BUSY,
 				     s->failed ? s->why : "the job has ended");
-		if (p->state == PEER_DRAIN)
+		if (p->state == PEER_DRAIN && p->proved)
 			p->deadline = deadline;
 		else /* at once: one step more, and it would be JOINING */
 			peer_doom(s, p);
@@ -488,14 +489,18 @@ static struct store *store_alloc(const struct store_options *opts)
 	TAILQ_INIT(&s->pending);
 	TAILQ_INIT(&s->joined);
 	TAILQ_INIT(&s->doomed);
+	TAILQ_INIT(&s->dirty);
 	wire_key(s->key, opts->secret);
 	s->listen_fd = opts->listen_fd;
 	s->accept_again = s->start_deadline = NET_NEVER;
+	s->live_at = s->left_at = NET_NEVER;
+	s->dead_ms = opts->dead_ms;
 	s->first_gone = -1;
 	s->nranks = opts->nranks;
 	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	s->members = calloc((size_t)opts->nranks, sizeof(*s->members));
+	s->left = calloc((size_t)opts->nranks, sizeof(*s->left));
 	s->kv = kv_create();
 	return s;
 }
@@ -539,7 +544,8 @@ int store_start(struct store **store, const struct store_options *opts,
 		return rc;
 	}
 	s = store_alloc(opts);
-	if (!s || !s->members || !s->kv || s->epoll_fd < 0 || s->wake_fd < 0)
+	if (!s || !s->members || !s->left || !s->kv || s->epoll_fd < 0 ||
+	    s->wake_fd < 0)
 		rc = -ENOMEM;
 	if (!rc)
 		rc = watch_own(s);

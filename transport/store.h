@@ -6,13 +6,16 @@
 #ifndef VBN_STORE_H
 #define VBN_STORE_H
 
+#include <stdint.h>
+
 struct store;
 
 struct store_options {
 	int nranks;
 	const char *secret;
-	int listen_fd; /* taken over by net_adopt_listener() or made by
-			  rendezvous_listen(); -1: a job of one */
+	uint32_t dead_ms; /* VBN_DEAD_MS; 0: no heartbeats */
+	int listen_fd;	  /* taken over by net_adopt_listener() or made by
+			     rendezvous_listen(); -1: a job of one */
 };
 
 /*

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The job as its store sees it: who has joined, requests, fences, messages,
- * and who is gone. A member goes ABSENT -> JOINED -> LEFT or DIED, and never
- * back. A start that failed once stays failed: whoever gives up, or dies
- * before all are there, leaves a job that cannot become complete.
+ * The job as its store sees it: who has joined and who is gone. A member goes
+ * ABSENT -> JOINED -> LEFT or DIED, and never back. A start that failed once
+ * stays failed: whoever gives up, or dies before all are there, leaves a job
+ * that cannot become complete.
  */
 #include "store_impl.h"
 #include "control_net.h"
@@ -18,22 +18,15 @@
 
 /* Rather before the rank's own deadline than after: the answer must travel. */
 #define START_MARGIN_MS 250u
+/* Who has left is told together: after so long, so many in one frame. */
+#define LEFT_MS	  20
+#define LEFT_MOST 16384
 
-static void reply(struct store *s, struct peer *p, uint64_t id,
-		  enum wire_status status, const void *value, size_t len)
-{
-	struct wire_frame *f = wire_frame(FRAME_REPLY, 9 + len);
-
-	wire_put_u64(f, id);
-	wire_put_u8(f, (uint8_t)status);
-	wire_put_bytes(f, value, len);
-	peer_send(s, p, f);
-}
-
-static void broken_rules(struct store *s, struct peer *p, const char *what)
+void store_broken_rules(struct store *s, struct peer *p, const char *what)
 {
 	vbn_log(VBN_WARN, "the store cuts off rank %d: it sent %s", p->rank,
 		what);
+	snprintf(p->why, sizeof(p->why), "it sent %s", what);
 	peer_doom(s, p);
 }
 
@@ -115,23 +108,38 @@ static void list_missing(const struct store *s, char *buf, size_t size)
 	       missing == 1 ? "has" : "have");
 }
 
-static const char *who_reaches(const char *at)
+/* Who comes to where rank 0 listens, and where else that might be. */
+static void who_reaches(const char *at, char *text, size_t room)
 {
-	if (!strncmp(at, "127.", 4) || !strncmp(at, "[::1]", 5))
-		return " (this machine only)";
+	char candidates[160];
+	struct netifs ifs;
+
+	text[0] = '\0';
+	if (!strncmp(at, "127.", 4) || !strncmp(at, "[::1]", 5)) {
+		snprintf(text, room, " (this machine only)");
+		return;
+	}
+	if (netifs_read(&ifs))
+		return;
+	netifs_candidates(&ifs, candidates, sizeof(candidates));
+	netifs_free(&ifs);
 	if (!strncmp(at, "0.0.0.0:", 8) || !strncmp(at, "[::]:", 5))
-		return " (any address of this machine)";
-	return "";
+		snprintf(text, room, " (any address of this machine: %s)",
+			 candidates);
+	else
+		snprintf(text, room, " (interfaces of rank 0's host: %s)",
+			 candidates);
 }
 
 void store_start_timeout(struct store *s)
 {
-	char missing[128], at[64] = "", more[192] = "";
+	char missing[128], at[64] = "", more[192] = "", where[208];
 	size_t len = 0;
 
 	list_missing(s, missing, sizeof(missing));
 	if (s->listen_fd >= 0)
 		net_name(s->listen_fd, false, at, sizeof(at));
+	who_reaches(at, where, sizeof(where));
 	if (s->denied)
 		append(more, sizeof(more), &len, "; %u had another secret",
 		       s->denied);
@@ -146,8 +154,7 @@ void store_start_timeout(struct store *s)
 	store_fail_start(s, REFUSED_TIMEOUT,
 			 "%s not joined within %u ms: check that each runs and "
 			 "that its host reaches %s%s%s",
-			 missing, s->start_timeout_ms, at, who_reaches(at),
-			 more);
+			 missing, s->start_timeout_ms, at, where, more);
 }
 
 /* Why this rank cannot be admitted, in @why; 0 if it can. */
@@ -177,9 +184,11 @@ static enum wire_refusal admit(struct store *s, struct peer *p, uint32_t rank,
 	}
 	if (s->members[rank].state != MEMBER_ABSENT) {
 		snprintf(why, size,
-			 "rank %u of the job served there has ended, the job "
-			 "has not",
-			 rank);
+			 "rank %u of the job served there has %s, the job "
+			 "goes on",
+			 rank,
+			 s->members[rank].state == MEMBER_DIED ? "died"
+							       : "left");
 		return REFUSED_BUSY;
 	}
 	return 0;
@@ -188,24 +197,29 @@ static enum wire_refusal admit(struct store *s, struct peer *p, uint32_t rank,
 static void all_joined(struct store *s)
 {
 	struct peer *p, *next;
+	struct wire_frame *f;
 
 	s->started = true;
 	s->start_deadline = NET_NEVER;
 	for (p = TAILQ_FIRST(&s->joined); p; p = next) {
 		next = TAILQ_NEXT(p, link);
-		peer_send(s, p, wire_frame(FRAME_STARTED, 0));
+		f = wire_frame(FRAME_STARTED, 4);
+		wire_put_u32(f, s->dead_ms);
+		peer_send(s, p, f);
 	}
+	store_live_start(s);
 }
 
 static void join(struct store *s, struct peer *p, struct wire_reader *r)
 {
 	uint32_t rank = wire_get_u32(r), nranks = wire_get_u32(r);
 	uint32_t left_ms = wire_get_u32(r), all_ms = wire_get_u32(r);
+	char host[WIRE_HOST_MAX + 1], why[160];
 	enum wire_refusal refusal;
-	char why[160];
 
+	wire_get_text(r, host, sizeof(host));
 	if (r->bad) {
-		broken_rules(s, p, "a frame cut short");
+		store_broken_rules(s, p, "a frame cut short");
 		return;
 	}
 	if (s->failed) {
@@ -226,6 +240,7 @@ static void join(struct store *s, struct peer *p, struct wire_reader *r)
 	p->rank = (int)rank;
 	s->members[rank].state = MEMBER_JOINED;
 	s->members[rank].peer = p;
+	snprintf(s->members[rank].host, sizeof(host), "%s", host);
 	s->njoined++;
 	s->nothers += rank != 0;
 	if (left_ms != UINT32_MAX) {
@@ -245,35 +260,61 @@ static void join(struct store *s, struct peer *p, struct wire_reader *r)
 
 /* ---- gone ---- */
 
-static void reply_gone(struct store *s, struct peer *p, uint64_t id)
+/* Host and reason, for everyone. */
+static void describe(const struct store *s, int rank, const char *why,
+		     char text[WIRE_WHY_MAX])
 {
-	bool died = s->members[s->first_gone].state == MEMBER_DIED;
-	uint8_t value[5];
+	const char *host = s->members[rank].host;
 
-	put_u32(value, (uint32_t)s->first_gone);
-	value[4] = died;
-	reply(s, p, id, STATUS_GONE, value, sizeof(value));
+	text[0] = '\0';
+	if (why[0])
+		snprintf(text, WIRE_WHY_MAX, "%s%s%s%.120s",
+			 host[0] ? "host " : "", host, host[0] ? ": " : "",
+			 why);
 }
 
-static void fences_fail(struct store *s)
+static void tell_died(struct store *s, int rank, const char *why)
 {
-	struct fence_wait *w;
+	struct peer *p, *next;
+	struct wire_frame *f;
+	char text[WIRE_WHY_MAX];
 
-	while ((w = s->fence_waits)) {
-		struct peer *p = s->members[w->rank].peer;
-
-		s->fence_waits = w->next;
-		if (p)
-			reply_gone(s, p, w->id);
-		free(w);
+	describe(s, rank, why, text);
+	for (p = TAILQ_FIRST(&s->joined); p; p = next) {
+		next = TAILQ_NEXT(p, link);
+		if (p->rank == rank)
+			continue;
+		f = wire_frame(FRAME_GONE, 5 + strlen(text));
+		wire_put_u32(f, (uint32_t)rank);
+		wire_put_u8(f, true);
+		wire_put_bytes(f, text, strlen(text));
+		peer_send(s, p, f);
 	}
 }
 
-void store_gone(struct store *s, int rank, bool died)
+void store_tell_left(struct store *s)
 {
 	struct peer *p, *next;
 	struct wire_frame *f;
 
+	s->left_at = NET_NEVER;
+	for (p = TAILQ_FIRST(&s->joined); p && s->nleft; p = next) {
+		next = TAILQ_NEXT(p, link);
+		for (int from = 0; from < s->nleft; from += LEFT_MOST) {
+			int n = s->nleft - from < LEFT_MOST ? s->nleft - from
+							    : LEFT_MOST;
+
+			f = wire_frame(FRAME_LEFT, 4 * (size_t)n);
+			for (int i = 0; i < n; i++)
+				wire_put_u32(f, s->left[from + i]);
+			peer_send(s, p, f);
+		}
+	}
+	s->nleft = 0;
+}
+
+void store_gone(struct store *s, int rank, bool died, const char *why)
+{
 	s->members[rank].state = died ? MEMBER_DIED : MEMBER_LEFT;
 	s->members[rank].peer = NULL;
 	s->nothers -= rank != 0;
@@ -286,226 +327,35 @@ void store_gone(struct store *s, int rank, bool died)
 				 rank, s->njoined, s->nranks);
 		return;
 	}
-	for (p = TAILQ_FIRST(&s->joined); p; p = next) {
-		next = TAILQ_NEXT(p, link);
-		if (p->rank == rank)
-			continue;
-		f = wire_frame(FRAME_GONE, 5);
-		wire_put_u32(f, (uint32_t)rank);
-		wire_put_u8(f, died);
-		peer_send(s, p, f);
+	if (died) {
+		tell_died(s, rank, why);
+	} else {
+		/* Ranks mostly leave together: n at once are n^2 messages. */
+		s->left[s->nleft++] = (uint32_t)rank;
+		s->left_at = net_sooner(s->left_at, net_deadline(LEFT_MS));
 	}
-	fences_fail(s);
-}
-
-/* ---- requests ---- */
-
-static void set(struct store *s, struct peer *p, struct wire_reader *r)
-{
-	uint64_t id = wire_get_u64(r);
-	size_t key_len, len;
-	const char *key = wire_get_key(r, &key_len, false);
-	const uint8_t *value = wire_get_rest(r, &len);
-	struct kv_waiter *w, *next;
-
-	if (r->bad || len > CONTROL_VALUE_MAX) {
-		broken_rules(s, p, "a bad key or value");
-		return;
-	}
-	if (kv_set(s->kv, key, key_len, value, len, &w)) {
-		reply(s, p, id, STATUS_NOMEM, NULL, 0);
-		return;
-	}
-	for (; w; w = next) {
-		struct peer *waiting = s->members[w->rank].peer;
-
-		next = w->next;
-		if (waiting)
-			reply(s, waiting, w->id, STATUS_OK, value, len);
-		free(w);
-	}
-	reply(s, p, id, STATUS_OK, NULL, 0);
-}
-
-static void get(struct store *s, struct peer *p, struct wire_reader *r)
-{
-	uint64_t id = wire_get_u64(r);
-	bool wait = wire_get_u8(r);
-	size_t key_len, len;
-	const char *key = wire_get_key(r, &key_len, false);
-	const void *value;
-
-	if (r->bad) {
-		broken_rules(s, p, "a bad key");
-		return;
-	}
-	value = kv_get(s->kv, key, key_len, &len);
-	if (value)
-		reply(s, p, id, STATUS_OK, value, len);
-	else if (!wait)
-		reply(s, p, id, STATUS_ABSENT, NULL, 0);
-	else if (kv_wait(s->kv, key, key_len, p->rank, id))
-		reply(s, p, id, STATUS_NOMEM, NULL, 0);
-}
-
-static void erase(struct store *s, struct peer *p, struct wire_reader *r)
-{
-	uint64_t id = wire_get_u64(r);
-	size_t key_len;
-	const char *key = wire_get_key(r, &key_len, false);
-
-	if (r->bad) {
-		broken_rules(s, p, "a bad key");
-		return;
-	}
-	kv_erase(s->kv, key, key_len);
-	reply(s, p, id, STATUS_OK, NULL, 0);
-}
-
-/* @rank has called once more: true if that completes one or more. */
-static bool fence_count(struct store *s, int rank)
-{
-	bool complete = false;
-
-	if (++s->members[rank].fences == s->fences_done + 1)
-		s->fence_arrived++;
-	while (s->fence_arrived == s->nranks) {
-		s->fences_done++;
-		s->fence_arrived = 0;
-		for (int i = 0; i < s->nranks; i++)
-			s->fence_arrived +=
-				s->members[i].fences > s->fences_done;
-		complete = true;
-	}
-	return complete;
-}
-
-static void fences_release(struct store *s)
-{
-	struct fence_wait **at = &s->fence_waits, *w;
-
-	while ((w = *at)) {
-		struct peer *p = s->members[w->rank].peer;
-
-		if (w->number > s->fences_done) {
-			at = &w->next;
-			continue;
-		}
-		*at = w->next;
-		if (p)
-			reply(s, p, w->id, STATUS_OK, NULL, 0);
-		free(w);
-	}
-}
-
-static void fence(struct store *s, struct peer *p, struct wire_reader *r)
-{
-	uint64_t id = wire_get_u64(r);
-	bool wait = wire_get_u8(r);
-	struct fence_wait *w;
-
-	if (r->bad) {
-		broken_rules(s, p, "a frame cut short");
-		return;
-	}
-	if (fence_count(s, p->rank))
-		fences_release(s);
-	if (s->members[p->rank].fences <= s->fences_done) {
-		reply(s, p, id, STATUS_OK, NULL, 0);
-		return;
-	}
-	if (s->first_gone >= 0) {
-		reply_gone(s, p, id);
-		return;
-	}
-	w = wait ? calloc(1, sizeof(*w)) : NULL;
-	if (!w) {
-		reply(s, p, id, wait ? STATUS_NOMEM : STATUS_ABSENT, NULL, 0);
-		return;
-	}
-	w->rank = p->rank;
-	w->id = id;
-	w->number = s->members[p->rank].fences;
-	w->next = s->fence_waits;
-	s->fence_waits = w;
-}
-
-static void cancel(struct store *s, struct peer *p, struct wire_reader *r)
-{
-	uint64_t id = wire_get_u64(r);
-	size_t key_len;
-	const char *key = wire_get_key(r, &key_len, true);
-
-	if (r->bad) {
-		broken_rules(s, p, "a bad key");
-		return;
-	}
-	if (key_len) {
-		kv_cancel(s->kv, key, key_len, p->rank, id);
-		return;
-	}
-	for (struct fence_wait **at = &s->fence_waits, *w; (w = *at);
-	     at = &w->next)
-		if (w->rank == p->rank && w->id == id) {
-			*at = w->next;
-			free(w);
-			return;
-		}
-}
-
-static void message(struct store *s, struct peer *p, struct wire_reader *r)
-{
-	uint32_t to = wire_get_u32(r), type = wire_get_u32(r);
-	size_t len;
-	const uint8_t *data = wire_get_rest(r, &len);
-	struct wire_frame *f;
-
-	if (r->bad || to >= (uint32_t)s->nranks || len > CONTROL_MESSAGE_MAX) {
-		broken_rules(s, p, "a bad message");
-		return;
-	}
-	if (!s->members[to].peer)
-		return;
-	f = wire_frame(FRAME_MESSAGE, 8 + len);
-	wire_put_u32(f, (uint32_t)p->rank);
-	wire_put_u32(f, type);
-	wire_put_bytes(f, data, len);
-	peer_send(s, s->members[to].peer, f);
+	store_fail_waits(s);
 }
 
 void store_frame(struct store *s, struct peer *p, enum wire_type type,
 		 struct wire_reader *r)
 {
-	static void (*const handlers[])(struct store *, struct peer *,
-					struct wire_reader *) = {
-		[FRAME_SET] = set,	 [FRAME_GET] = get,
-		[FRAME_ERASE] = erase,	 [FRAME_FENCE] = fence,
-		[FRAME_CANCEL] = cancel, [FRAME_SEND] = message,
-	};
-
 	if (p->state == PEER_JOINING && type == FRAME_JOIN) {
 		join(s, p, r);
 	} else if (p->state == PEER_JOINED && type == FRAME_GOODBYE) {
-		store_gone(s, p->rank, false);
+		store_gone(s, p->rank, false, "");
 		peer_drain(s, p);
-	} else if (p->state == PEER_JOINED && s->started &&
-		   type < sizeof(handlers) / sizeof(handlers[0]) &&
-		   handlers[type]) {
-		handlers[type](s, p, r);
+	} else if (p->state == PEER_JOINED && s->started) {
+		store_request(s, p, type, r);
 	} else {
-		broken_rules(s, p, "a frame out of place");
+		store_broken_rules(s, p, "a frame out of place");
 	}
 }
 
 void store_free_ranks(struct store *s)
 {
-	struct fence_wait *next;
-
-	for (struct fence_wait *w = s->fence_waits; w; w = next) {
-		next = w->next;
-		free(w);
-	}
-	s->fence_waits = NULL;
+	store_free_waits(s);
 	kv_destroy(s->kv);
 	free(s->members);
+	free(s->left);
 }

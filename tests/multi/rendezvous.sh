@@ -1,9 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Where ranks meet, on two hosts: network namespaces joined by a veth pair,
-# each with a host name and /etc/hosts of its own, where the own name is
-# 127.0.1.1, as Debian's installer writes it. Needs root; skips otherwise.
+# Where ranks meet, on two hosts (network namespaces). Needs root; skips
+# otherwise.
 #
 # usage: tests/multi/rendezvous.sh [--build DIR]
 set -u
@@ -14,54 +13,25 @@ build=$root/build
 build=$(cd "$build" && pwd)
 perf=$build/bin/verbena-perf
 work=$(mktemp -d)
-a=vbna$$ b=vbnb$$ # namespaces
 port=4600
 # shellcheck source=tests/support/check.sh
 . "$root/tests/support/check.sh"
+# shellcheck source=tests/support/two_hosts.sh
+. "$root/tests/support/two_hosts.sh"
 
 cleanup() {
-	ip netns del "$a" 2>/dev/null
-	ip netns del "$b" 2>/dev/null
+	hosts_down
 	rm -rf "$work"
 }
 trap cleanup EXIT
 
-if ! ip netns add "$a" 2>"$work/err" || ! ip netns add "$b" 2>>"$work/err" ||
-	! ip link add vha netns "$a" type veth peer name vhb netns "$b" \
-		2>>"$work/err"; then
-	echo "skipped: no network namespaces here: $(head -1 "$work/err")"
-	echo "0 passed, 0 failed, 1 skipped"
-	exit 0
-fi
-set_up() { # NAMESPACE INTERFACE ADDRESS
-	ip -n "$1" link set lo up
-	ip -n "$1" addr add "$3/24" dev "$2"
-	ip -n "$1" link set "$2" up
-}
-set_up "$a" vha 10.99.0.1
-set_up "$b" vhb 10.99.0.2
-# UCX leaves out an interface that the kernel does not call running yet.
-for ((i = 0; i < 60; i++)); do
-	[[ $(ip -n "$a" -br link show vha) == *\ UP\ * &&
-		$(ip -n "$b" -br link show vhb) == *\ UP\ * ]] && break
-	sleep 0.05
+hosts_up || exit 0
+ip -n "$a" addr add fd00:99::1/64 dev vha nodad
+ip -n "$b" addr add fd00:99::2/64 dev vhb nodad
+for node in nodea nodeb; do
+	printf 'fd00:99::1 both\n10.99.0.1 both\n' >>"$work/hosts.$node"
+	printf '172.17.0.1 bridged\n10.99.0.1 bridged\n' >>"$work/hosts.$node"
 done
-printf '127.0.0.1 localhost\n127.0.1.1 nodea\n10.99.0.2 nodeb\n' \
-	>"$work/hosts.nodea"
-printf '127.0.0.1 localhost\n127.0.1.1 nodeb\n10.99.0.1 nodea\n' \
-	>"$work/hosts.nodeb"
-
-# on NODE COMMAND...: there, 20 s at most.
-on() {
-	local node=$1 ns=$a
-	shift
-	[ "$node" = nodea ] || ns=$b
-	# shellcheck disable=SC2016 # the inner shell expands
-	ip netns exec "$ns" unshare -u -m sh -c '
-		hostname "$1" && mount --bind "$2" /etc/hosts && shift 2 &&
-		exec "$@"' sh "$node" "$work/hosts.$node" \
-		timeout -k 2 20 "$@"
-}
 
 # rank NODE RANK VARIABLE=VALUE...: a rank of $size, its output in rank.RANK.
 rank() {
@@ -106,6 +76,30 @@ refused() {
 	verdict "$name" $ok
 }
 
+# listens NAME ADDRESSES VARIABLE=VALUE...: rank 0 does so, in hexadecimal, and
+# at no other address
+listens() {
+	local name=$1 at=$2 got='' pid
+	shift 2
+	port=$((port + 1))
+	on nodea env VBN_SECRET=secret VBN_TIMEOUT_MS=8000 RANK=0 WORLD_SIZE=2 \
+		VBN_PROVIDER=ucx "${@//@/$port}" "$perf" allreduce -s 64 \
+		>"$work/rank.0" 2>&1 &
+	pid=$!
+	for ((i = 0; i < 100 && ${#got} == 0; i++)); do
+		sleep 0.02
+		got=$(ip netns exec "$a" cat /proc/net/tcp /proc/net/tcp6 |
+			awk -v p="$(printf :%04X $port)" '$4 == "0A" &&
+				index($2, p) { sub(":.*", "", $2); print $2 }')
+	done
+	kill $pid
+	wait $pid 2>/dev/null
+	took=0
+	[ "$got" = "$at" ] && verdict "$name" 1 && return
+	echo "listens at: $got"
+	verdict "$name" 0
+}
+
 verdict() {
 	if [ "$2" = 1 ]; then
 		held "$1 ($took ms)"
@@ -127,8 +121,23 @@ job "interfaces named, two ranks on each host" VBN_ADDRESS=nodea:@ \
 	VBN_LOCAL_SIZE=2
 job "interfaces named, by address" VBN_ADDRESS=10.99.0.1:@
 unset on_a on_b
-
 size=2
+job "IPv6" VBN_ADDRESS='[fd00:99::1]:@' VBN_LOCAL_SIZE=1
+job "a name of both families" VBN_ADDRESS=both:@ VBN_LOCAL_SIZE=1
+listens "at the job's address alone" 0100630A VBN_ADDRESS=10.99.0.1:@
+listens "at the interface's address alone" 0100630A VBN_ADDRESS=nodea:@ \
+	VBN_SOCKET_IFNAME=vha
+# Both hosts have what looks like a bridge, by which a name goes as well.
+for ns in "$a" "$b"; do
+	ip -n "$ns" link add docker0 type veth peer name dockerp
+	ip -n "$ns" addr add 172.17.0.1/16 dev docker0
+	ip -n "$ns" link set docker0 up
+	ip -n "$ns" link set dockerp up
+done
+job "a bridge's address comes last" VBN_ADDRESS=bridged:@ VBN_LOCAL_SIZE=1
+
+refused "the address of a bridge that every host has" "own (docker0)" nodeb 1 \
+	VBN_ADDRESS=172.17.0.1:@ VBN_LOCAL_SIZE=1
 refused "each host names itself" "rank 0 is on another" nodeb 1 \
 	MASTER_ADDR=nodeb MASTER_PORT=@ LOCAL_WORLD_SIZE=1
 refused "each host names itself, says Slurm" "Slurm: the job has 2 hosts" \
@@ -144,6 +153,7 @@ refused "another interface than the address" "the other ranks go to" \
 	nodea 0 VBN_ADDRESS=10.99.0.1:@ VBN_SOCKET_IFNAME=lo
 refused "a bad VBN_LOCAL_SIZE" "from 1 to 2" nodea 0 \
 	VBN_ADDRESS=nodea:@ VBN_LOCAL_SIZE=3
+ip -n "$a" link set docker0 down
 ip -n "$a" link set vha down
 refused "no interface up, several hosts" "no interface that they reach is up" \
 	nodea 0 VBN_ADDRESS=nodea:@ VBN_LOCAL_SIZE=1

@@ -3,6 +3,7 @@
 #include "control_cluster.h"
 
 #include "cunit_run.h"
+#include "wire.h"
 
 #include <verbena/job.h>
 
@@ -16,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-int now_ms(void)
+int clock_ms(void)
 {
 	struct timespec t;
 
@@ -99,13 +100,14 @@ static void on_message(void *arg, int from, unsigned type, const void *data,
 		sleep_ms((int)slow);
 }
 
-static void on_gone(void *arg, int rank, bool died)
+static void on_gone(void *arg, int rank, bool died, const char *why)
 {
 	struct node *node = arg;
 
 	pthread_mutex_lock(&node->lock);
 	node->gone[rank]++;
 	node->died[rank] = died;
+	snprintf(node->gone_why, sizeof(node->gone_why), "%s", why);
 	pthread_mutex_unlock(&node->lock);
 }
 
@@ -132,6 +134,7 @@ struct control_options cluster_options(struct cluster *cl, int rank)
 		.secret = "correct horse",
 		.listen_fd = rank ? -1 : cl->listen_fd,
 		.timeout_ms = cl->timeout_ms,
+		.dead_ms = cl->dead_ms,
 		.events = {.message = on_message,
 			   .gone = on_gone,
 			   .arg = &cl->node[rank]},
@@ -142,10 +145,10 @@ static void *open_thread(void *arg)
 {
 	struct node *node = arg;
 	struct control_options o = cluster_options(node->cluster, node->rank);
-	int begin = now_ms();
+	int begin = clock_ms();
 
 	node->rc = control_open(&node->control, &o);
-	node->opened_ms = now_ms() - begin;
+	node->opened_ms = clock_ms() - begin;
 	snprintf(node->why, sizeof(node->why), "%s", vbn_error());
 	return NULL;
 }
@@ -217,7 +220,7 @@ void cluster_close(struct cluster *cl)
 
 int node_wait_gone(struct node *node, int rank, int timeout_ms)
 {
-	int end = now_ms() + timeout_ms, state = -1;
+	int end = clock_ms() + timeout_ms, state = -1;
 
 	do {
 		pthread_mutex_lock(&node->lock);
@@ -226,8 +229,86 @@ int node_wait_gone(struct node *node, int rank, int timeout_ms)
 		pthread_mutex_unlock(&node->lock);
 		if (state < 0)
 			sleep_ms(2);
-	} while (state < 0 && now_ms() < end);
+	} while (state < 0 && clock_ms() < end);
 	return state;
+}
+
+/* ---- a rank that is another process ---- */
+
+static int number(const char *text)
+{
+	return (int)strtol(text, NULL, 10);
+}
+
+pid_t child_start(const struct cluster *c, const char *mode, int rank, int *out)
+{
+	static const char self[] = "/proc/self/exe";
+	char port[16], r[16], n[16], dead[16];
+	int fds[2];
+	pid_t pid;
+
+	snprintf(port, sizeof(port), "%u", (unsigned)c->port);
+	snprintf(r, sizeof(r), "%d", rank);
+	snprintf(n, sizeof(n), "%d", c->n);
+	snprintf(dead, sizeof(dead), "%u", (unsigned)c->dead_ms);
+	if (pipe(fds))
+		return -1;
+	pid = fork();
+	if (pid == 0) {
+		dup2(fds[1], STDOUT_FILENO);
+		close(fds[0]);
+		close(fds[1]);
+		execl(self, self, "child", mode, port, r, n, dead,
+		      (char *)NULL);
+		_exit(127);
+	}
+	close(fds[1]);
+	*out = fds[0];
+	return pid;
+}
+
+bool is_child(int argc, char **argv)
+{
+	return argc == 7 && !strcmp(argv[1], "child");
+}
+
+struct control_options child_options(char **argv)
+{
+	return (struct control_options){.rank = number(argv[3]),
+					.nranks = number(argv[4]),
+					.host = "127.0.0.1",
+					.port = (uint16_t)number(argv[2]),
+					.secret = "correct horse",
+					.listen_fd = -1,
+					.dead_ms = (uint32_t)number(argv[5]),
+					.timeout_ms = 10000};
+}
+
+const char *child_line(int fd, int timeout_ms)
+{
+	static char line[512];
+	int end = clock_ms() + timeout_ms;
+	size_t len = 0;
+
+	while (len < sizeof(line) - 1) {
+		struct pollfd p = {.fd = fd, .events = POLLIN};
+		int left = end - clock_ms();
+
+		if (poll(&p, 1, left < 0 ? 0 : left) <= 0 ||
+		    read(fd, line + len, 1) != 1 || line[len] == '\n')
+			break;
+		len++;
+	}
+	line[len] = '\0';
+	return line;
+}
+
+int child_number(int fd)
+{
+	int n = number(child_line(fd, 20000));
+
+	close(fd);
+	return n;
 }
 
 /* ---- a rank by hand ---- */
@@ -251,14 +332,14 @@ int raw_connect(uint16_t port)
 /* @len bytes: 1, 0 closed, -1 not in time. */
 static int read_all(int fd, void *buf, size_t len, int timeout_ms)
 {
-	int end = now_ms() + timeout_ms, left;
+	int end = clock_ms() + timeout_ms, left;
 	size_t have = 0;
 	ssize_t n;
 
 	while (have < len) {
 		struct pollfd p = {.fd = fd, .events = POLLIN};
 
-		left = end - now_ms();
+		left = end - clock_ms();
 		if (poll(&p, 1, left < 0 ? 0 : left) <= 0)
 			return -1;
 		n = recv(fd, (char *)buf + have, len - have, 0);
@@ -276,67 +357,105 @@ static void send_all(int fd, const void *data, size_t len)
 		return;
 }
 
+/* The keys of each raw connection, by descriptor. */
+static struct wire_crypt *raw_crypt(int fd)
+{
+	static struct wire_crypt crypts[4096];
+
+	if (fd < 0 || fd >= 4096)
+		abort();
+	return &crypts[fd];
+}
+
 int raw_shake(int fd, const char *secret)
 {
-	uint8_t mine[WIRE_NONCE], hello[WIRE_GREETING], key[WIRE_KEY];
-	uint8_t theirs[WIRE_GREETING], mac[WIRE_MAC], verdict[WIRE_VERDICT];
-	int rc;
+	uint8_t hello[WIRE_GREETING], key[WIRE_KEY], theirs[WIRE_GREETING];
+	uint8_t mac[WIRE_MAC], verdict[WIRE_VERDICT];
+	struct wire_shake shake;
+	int rc, code;
 
 	wire_key(key, secret);
-	wire_greeting(hello, mine);
+	wire_greeting(hello, &shake, ROLE_RANK);
 	send_all(fd, hello, sizeof(hello));
 	rc = read_all(fd, theirs, sizeof(theirs), 6000);
 	if (rc <= 0)
 		return rc;
-	wire_mac(mac, key, ROLE_RANK, mine, theirs + WIRE_PREFIX);
+	wire_heard(&shake, ROLE_STORE, theirs);
+	wire_mac(mac, key, ROLE_RANK, &shake);
 	send_all(fd, mac, sizeof(mac));
 	rc = read_all(fd, verdict, sizeof(verdict), 6000);
-	return rc <= 0 ? rc : (int)wire_verdict_code(verdict);
+	if (rc <= 0)
+		return rc;
+	code = (int)wire_verdict_code(verdict);
+	if (code == VERDICT_ACCEPTED &&
+	    wire_session(raw_crypt(fd), key, ROLE_RANK, &shake))
+		return -1;
+	return code;
+}
+
+size_t raw_sealed(int fd, uint8_t type, const void *body, size_t len,
+		  uint8_t *out)
+{
+	out[0] = (uint8_t)(1 + len + WIRE_TAG);
+	out[1] = (uint8_t)((1 + len + WIRE_TAG) >> 8);
+	out[2] = out[3] = 0;
+	out[4] = type;
+	if (len)
+		memcpy(out + 5, body, len);
+	wire_seal(raw_crypt(fd), out, 4, out + 4, 1 + len, out + 5 + len);
+	return 5 + len + WIRE_TAG;
 }
 
 void raw_frame(int fd, uint8_t type, const void *body, size_t len)
 {
-	struct wire_frame *f = wire_frame((enum wire_type)type, len);
+	uint8_t bytes[RAW_FRAME_MAX + 5 + WIRE_TAG];
 
-	wire_put_bytes(f, body, len);
-	send_all(fd, f->data, f->len);
-	free(f);
+	if (len > RAW_FRAME_MAX)
+		abort();
+	send_all(fd, bytes, raw_sealed(fd, type, body, len, bytes));
 }
 
 void raw_join(int fd, uint32_t rank, uint32_t nranks)
 {
-	struct wire_frame *f = wire_frame(FRAME_JOIN, 16);
+	uint8_t body[16 + 4];
+	const uint32_t wait_ms = 20000;
+	uint8_t *p = put_u32(put_u32(body, rank), nranks);
 
-	wire_put_u32(f, rank);
-	wire_put_u32(f, nranks);
-	wire_put_u32(f, 20000);
-	wire_put_u32(f, 20000);
-	send_all(fd, f->data, f->len);
-	free(f);
+	p = put_u32(put_u32(p, wait_ms), wait_ms);
+	memcpy(p, "host", 4);
+	raw_frame(fd, FRAME_JOIN, body, sizeof(body));
 }
 
 int raw_read(int fd, uint8_t *body, size_t room, size_t *len, int timeout_ms)
 {
-	uint8_t head[5];
-	int rc = read_all(fd, head, sizeof(head), timeout_ms);
+	uint8_t bytes[RAW_FRAME_MAX + 5 + WIRE_TAG];
+	size_t rest;
+	int rc = read_all(fd, bytes, 4, timeout_ms);
 
 	if (rc <= 0)
 		return rc;
-	*len = head[0] + 256u * head[1] + 65536u * head[2] - 1;
-	if (*len > room)
+	rest = get_u32(bytes);
+	if (rest < 1 + WIRE_TAG || rest > sizeof(bytes) - 4)
 		return -1;
-	rc = *len ? read_all(fd, body, *len, timeout_ms) : 1;
-	return rc <= 0 ? rc : head[4];
+	*len = rest - 1 - WIRE_TAG;
+	rc = read_all(fd, bytes + 4, rest, timeout_ms);
+	if (rc <= 0)
+		return rc;
+	if (*len > room || wire_unseal(raw_crypt(fd), bytes, 4, bytes + 4,
+				       1 + *len, bytes + 5 + *len))
+		return -1;
+	memcpy(body, bytes + 5, *len);
+	return bytes[4];
 }
 
 bool raw_closed(int fd, int timeout_ms)
 {
-	int end = now_ms() + timeout_ms;
+	int end = clock_ms() + timeout_ms;
 	char byte;
 	int rc;
 
 	do
-		rc = read_all(fd, &byte, 1, end - now_ms());
+		rc = read_all(fd, &byte, 1, end - clock_ms());
 	while (rc == 1);
 	return rc == 0;
 }

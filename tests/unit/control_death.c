@@ -18,47 +18,9 @@
 
 static struct cluster cl;
 
-static int number(const char *text)
-{
-	return (int)strtol(text, NULL, 10);
-}
-
-static const char self[] = "/proc/self/exe";
-
-/* Another process as rank @rank; "fork": it leaves a child behind. */
-static pid_t start_child(const char *mode, int rank, int *out)
-{
-	char port[16], r[16], n[16];
-	int fds[2];
-	pid_t pid;
-
-	snprintf(port, sizeof(port), "%u", (unsigned)cl.port);
-	snprintf(r, sizeof(r), "%d", rank);
-	snprintf(n, sizeof(n), "%d", cl.n);
-	if (pipe(fds))
-		return -1;
-	pid = fork();
-	if (pid == 0) {
-		dup2(fds[1], STDOUT_FILENO);
-		close(fds[0]);
-		close(fds[1]);
-		execl(self, self, "child", mode, port, r, n, (char *)NULL);
-		_exit(127);
-	}
-	close(fds[1]);
-	*out = fds[0];
-	return pid;
-}
-
 static int child(char **argv)
 {
-	struct control_options o = {.rank = number(argv[3]),
-				    .nranks = number(argv[4]),
-				    .host = "127.0.0.1",
-				    .port = (uint16_t)number(argv[2]),
-				    .secret = "correct horse",
-				    .listen_fd = -1,
-				    .timeout_ms = 10000};
+	struct control_options o = child_options(argv);
 	struct control *c;
 	pid_t pid = 0;
 
@@ -78,16 +40,6 @@ static int child(char **argv)
 	return EXIT_SUCCESS;
 }
 
-static int read_pid(int fd)
-{
-	char text[16] = "";
-
-	if (read(fd, text, sizeof(text) - 1) < 0)
-		perror("read");
-	close(fd);
-	return number(text);
-}
-
 static void died_heard(int rank, int survivors)
 {
 	for (int i = 0; i < cl.n; i++) {
@@ -103,11 +55,11 @@ static void died_heard(int rank, int survivors)
 
 static void fence_of_the_dead(struct node *node)
 {
-	int begin = now_ms();
+	int begin = clock_ms();
 
 	CHECK(control_fence(node->control, 10000) == -ECONNRESET);
 	CHECK(says(vbn_error(), "rank 2 has died"));
-	CHECK(now_ms() - begin < 3000);
+	CHECK(clock_ms() - begin < 3000);
 }
 
 static void *kill_later(void *arg)
@@ -125,9 +77,9 @@ static void test_killed(void)
 	int out;
 
 	cluster_init(&cl, 4);
-	pid = start_child("plain", 2, &out);
+	pid = child_start(&cl, "plain", 2, &out);
 	cluster_open_some(&cl, 0xb);
-	read_pid(out);
+	child_number(out);
 	pthread_create(&thread, NULL, kill_later, &pid);
 	CU_ASSERT_EQUAL(cluster_run(&cl, fence_of_the_dead), 0);
 	pthread_join(thread, NULL);
@@ -145,14 +97,52 @@ static void test_killed_with_child(void)
 	int out;
 
 	cluster_init(&cl, 3);
-	pid = start_child("fork", 2, &out);
+	pid = child_start(&cl, "fork", 2, &out);
 	cluster_open_some(&cl, 3);
-	grandchild = read_pid(out);
+	grandchild = child_number(out);
 	CU_ASSERT_FATAL(grandchild > 0);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	died_heard(2, 3);
 	CU_ASSERT_EQUAL(kill(grandchild, SIGKILL), 0);
+	cluster_close(&cl);
+}
+
+static void cards_of_the_dead(struct node *node)
+{
+	uint8_t card[CONTROL_CARD] = {(uint8_t)(node->rank + 1)};
+	uint8_t cards[3 * CONTROL_CARD];
+	int begin = clock_ms();
+
+	CHECK(control_card(node->control, card) == 0);
+	CHECK(control_cards(node->control, 0, 2, cards, 10000) == 0);
+	CHECK(cards[0] == 1 && cards[CONTROL_CARD] == 2);
+	CHECK(control_cards(node->control, 0, 3, cards, 0) == -ETIMEDOUT);
+	CHECK(control_cards(node->control, 1, 2, cards, 50) == -ETIMEDOUT);
+	CHECK(control_cards(node->control, 0, 3, cards, 10000) == -ECONNRESET);
+	CHECK(says(vbn_error(), "rank 2 has died (host "));
+	CHECK(control_cards(node->control, 2, 1, cards, 10000) == -ECONNRESET);
+	CHECK(control_cards(node->control, 1, 0, cards, 0) == 0);
+	CHECK(control_cards(node->control, 1, 3, cards, 0) == -EINVAL);
+	CHECK(control_cards(node->control, -1, 1, cards, 0) == -EINVAL);
+	CHECK(clock_ms() - begin < 5000);
+}
+
+/* The others wait for what a rank says of itself, which never comes. */
+static void test_cards(void)
+{
+	pid_t pid;
+	pthread_t thread;
+	int out;
+
+	cluster_init(&cl, 3);
+	pid = child_start(&cl, "plain", 2, &out);
+	cluster_open_some(&cl, 3);
+	child_number(out);
+	pthread_create(&thread, NULL, kill_later, &pid);
+	CU_ASSERT_EQUAL(cluster_run(&cl, cards_of_the_dead), 0);
+	pthread_join(thread, NULL);
+	waitpid(pid, NULL, 0);
 	cluster_close(&cl);
 }
 
@@ -168,13 +158,13 @@ static void on_lookup(void *arg, int err, const void *value, size_t len)
 
 static void wait_in_vain(struct node *node)
 {
-	int number, begin = now_ms();
+	int number, begin = clock_ms();
 	size_t len = sizeof(number);
 
 	CHECK(control_get(node->control, "never", &number, &len, 10000) ==
 	      -ECONNRESET);
 	CHECK(says(vbn_error(), "rank 0 has died"));
-	CHECK(now_ms() - begin < 3000);
+	CHECK(clock_ms() - begin < 3000);
 	CHECK(control_set(node->control, "k", "", 0, 10000) == -ECONNRESET);
 	CHECK(control_fence(node->control, 10000) == -ECONNRESET);
 	CHECK(control_send(node->control, 1, 0, "", 0) == -ECONNRESET);
@@ -188,10 +178,10 @@ static void rank0_killed(const char *mode)
 
 	cluster_init(&cl, 3);
 	close(cl.listen_fd); /* the child listens for itself */
-	pid = start_child(mode, 0, &out);
+	pid = child_start(&cl, mode, 0, &out);
 	cluster_open_some(&cl, 6);
 	CU_ASSERT_FATAL(!cl.node[1].rc && !cl.node[2].rc);
-	grandchild = read_pid(out);
+	grandchild = child_number(out);
 	atomic_store(&lookup_calls, 0);
 	control_lookup(cl.node[1].control, "never", true, on_lookup, NULL);
 	pthread_create(&thread, NULL, kill_later, &pid);
@@ -215,13 +205,14 @@ static void test_rank0_killed(void)
 static CU_TestInfo tests[] = {
 	{"killed in a fence", test_killed},
 	{"killed, a child lives on", test_killed_with_child},
+	{"cards of the dead", test_cards},
 	{"rank 0 killed", test_rank0_killed},
 	CU_TEST_INFO_NULL,
 };
 
 int main(int argc, char **argv)
 {
-	if (argc == 6 && !strcmp(argv[1], "child"))
+	if (is_child(argc, argv))
 		return child(argv + 1);
 	return run_suite("control and deaths", tests);
 }

@@ -170,12 +170,14 @@ static void unknown_is_warned_about_once(void)
 	char text[2048];
 
 	setenv("VBN_IB_GID_INDX", "3", 1);
+	setenv("VBN_IFACE", "eth0", 1);
 	setenv("VBN_QUITE_ANOTHER_THING", "3", 1);
 	setenv("VBN_TEST", "3", 1);
 	CU_ASSERT(logged(text, sizeof(text)) > 0);
 	CU_ASSERT_PTR_NOT_NULL(
 		strstr(text, "VBN_IB_GID_INDX is no variable of verbena's; "
 			     "did you mean VBN_IB_GID_INDEX?"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(text, "did you mean VBN_SOCKET_IFNAME?"));
 	CU_ASSERT_PTR_NOT_NULL(
 		strstr(text, "VBN_QUITE_ANOTHER_THING is no variable"));
 	CU_ASSERT_PTR_NULL(strstr(text, "VBN_TEST "));

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -23,11 +24,22 @@ static struct job_config config;
 static void clear(void)
 {
 	static const char *const names[] = {
-		"VBN_RANK",	  "VBN_SIZE",	       "VBN_ADDRESS",
-		"VBN_SECRET",	  "VBN_SECRET_FILE",   "VBN_PROVIDER",
-		"VBN_TIMEOUT_MS", "VBN_LISTEN_FD",     "VBN_INSECURE",
-		"RANK",		  "WORLD_SIZE",	       "MASTER_ADDR",
-		"MASTER_PORT",	  "VBN_SOCKET_IFNAME", "VBN_LOCAL_SIZE",
+		"VBN_RANK",
+		"VBN_SIZE",
+		"VBN_ADDRESS",
+		"VBN_SECRET",
+		"VBN_SECRET_FILE",
+		"VBN_PROVIDER",
+		"VBN_TIMEOUT_MS",
+		"VBN_LISTEN_FD",
+		"VBN_INSECURE",
+		"VBN_DEAD_MS",
+		"RANK",
+		"WORLD_SIZE",
+		"MASTER_ADDR",
+		"MASTER_PORT",
+		"VBN_SOCKET_IFNAME",
+		"VBN_LOCAL_SIZE",
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -215,11 +227,35 @@ static void test_secret(void)
 		 path);
 	CU_ASSERT_EQUAL(resolve(text, NULL), 0);
 	CU_ASSERT_STRING_EQUAL(config.secret, "s");
+	/* A secret that others may read is none. */
+	snprintf(text, sizeof(text), "%s VBN_SECRET_FILE=%s", job, path);
+	chmod(path, 0640);
+	fails(text, "is open to others (mode 640): chmod 600 it");
+	chmod(path, 0604);
+	fails(text, "is open to others");
+	chmod(path, 0400);
+	CU_ASSERT_EQUAL(resolve(text, NULL), 0);
 	unlink(path);
 	snprintf(text, sizeof(text), "%s VBN_SECRET_FILE=%s", job, path);
 	fails(text, "No such file");
 	snprintf(text, sizeof(text), "%s VBN_SECRET_FILE=/tmp", job);
 	fails(text, "is no file");
+}
+
+static void test_dead(void)
+{
+	CU_ASSERT_EQUAL(resolve("", NULL), 0);
+	CU_ASSERT_EQUAL(config.dead_ms, 5000);
+	CU_ASSERT_EQUAL(resolve("VBN_DEAD_MS=0", NULL), 0);
+	CU_ASSERT_EQUAL(config.dead_ms, 0);
+	CU_ASSERT_EQUAL(resolve("VBN_DEAD_MS=200", NULL), 0);
+	CU_ASSERT_EQUAL(config.dead_ms, 200);
+	CU_ASSERT_EQUAL(resolve("VBN_DEAD_MS=3600000", NULL), 0);
+	fails("VBN_DEAD_MS=199", "it must be 0, for no heartbeats, or at "
+				 "least 200");
+	fails("VBN_DEAD_MS=3600001", "from 0 to 3600000");
+	fails("VBN_DEAD_MS=-1", "VBN_DEAD_MS is \"-1\"");
+	fails("VBN_DEAD_MS=5s", "VBN_DEAD_MS is \"5s\"");
 }
 
 static void test_options(void)
@@ -317,6 +353,7 @@ static void test_listener(void)
 static CU_TestInfo tests[] = {
 	{"nothing set", test_alone},
 	{"own names", test_own_names},
+	{"heartbeats", test_dead},
 	{"torchrun's names", test_torchrun_names},
 	{"hosts and interface", test_place},
 	{"bad values", test_bad},

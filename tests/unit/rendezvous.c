@@ -196,6 +196,72 @@ static void test_interface(void)
 	chooses("127.0.0.1", 1);
 }
 
+/* What promises most comes first: bridges, link-local and down ones last. */
+static void test_order(void)
+{
+	machine(0, "node", "172.17.0.1 169.254.3.3 10.1.2.3 fd00::3");
+	add_netif("docker0", "172.17.0.1");
+	add_netif("eth0", "fd00::3");
+	chooses("10.1.2.3", 4);
+	CU_ASSERT(is(&plan.addr[1], "fd00::3"));
+	CU_ASSERT(is(&plan.addr[2], "169.254.3.3"));
+	CU_ASSERT(is(&plan.addr[3], "172.17.0.1"));
+	CU_ASSERT_STRING_EQUAL(plan.why, "");
+	netifs[2].up = false; /* eth0's IPv4 address */
+	CU_ASSERT_EQUAL(rendezvous_choose(&facts, &plan), 0);
+	CU_ASSERT(is(&plan.addr[0], "fd00::3"));
+	CU_ASSERT(is(&plan.addr[3], "10.1.2.3"));
+	/* The others go the same way, unless they have that bridge themselves.
+	 */
+	facts.rank = 1;
+	facts.launch = (struct launch){YES, NO, "why"};
+	machine(1, "node", "172.17.0.1 10.1.2.9");
+	add_netif("docker0", "172.17.0.1");
+	chooses("10.1.2.9", 2);
+	facts.launch = (struct launch){YES, NO, "why"};
+	chooses("10.1.2.9", 1);
+}
+
+/* A wrong choice is reported with the candidates. */
+static void test_wrong_address(void)
+{
+	char text[128];
+
+	machine(0, "172.17.0.1", "172.17.0.1");
+	add_netif("docker0", "172.17.0.1");
+	CU_ASSERT_STRING_EQUAL(
+		netifs_candidates(&facts.ifs, text, sizeof(text)),
+		"eth0 10.1.2.3, ib0 10.2.2.3, docker0 172.17.0.1");
+	facts.launch.several_hosts = YES;
+	chooses("172.17.0.1", 1);
+	CU_ASSERT(plan.doubtful);
+	CU_ASSERT_PTR_NOT_NULL(strstr(plan.why, "docker0, a bridge"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(plan.why, "eth0 10.1.2.3, ib0"));
+	facts.launch.several_hosts = NO;
+	chooses("172.17.0.1", 1);
+	CU_ASSERT_STRING_EQUAL(plan.why, "");
+
+	machine(1, "172.17.0.1", "172.17.0.1");
+	add_netif("docker0", "172.17.0.1");
+	facts.launch = (struct launch){YES, NO, "why"};
+	fails(-EADDRNOTAVAIL, "172.17.0.1 is this machine's own (docker0)");
+	CU_ASSERT_PTR_NOT_NULL(strstr(vbn_error(), "eth0 10.1.2.3, ib0"));
+}
+
+static void test_families(void)
+{
+	machine(0, "node", "fd00::3 10.1.2.3");
+	chooses("fd00::3", 2); /* the resolver's order */
+	machine(0, "fe80::1", "fe80::1");
+	facts.launch.several_hosts = YES;
+	chooses("fe80::1", 1);
+	CU_ASSERT_PTR_NOT_NULL(strstr(plan.why, "link-local"));
+	machine(0, "node", "127.0.1.1");
+	add_netif("ib1", "fd00::9");
+	facts.ifname = "ib1"; /* IPv6 alone */
+	chooses("fd00::9", 1);
+}
+
 /* ---- launchers ---- */
 
 static void launch(const char *text, int rank, int nranks, enum certainty hosts,
@@ -267,6 +333,9 @@ static CU_TestInfo tests[] = {
 	{"own name is the loopback address", test_own_name},
 	{"the loopback address given", test_loopback},
 	{"an interface given", test_interface},
+	{"the order of addresses", test_order},
+	{"an address that others do not reach", test_wrong_address},
+	{"IPv4 and IPv6", test_families},
 	{"launchers", test_launchers},
 	CU_TEST_INFO_NULL,
 };

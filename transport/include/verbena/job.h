@@ -30,12 +30,17 @@ struct vbn_job;
 /*
  * What a job needs to start. Zero or NULL members are taken from the
  * environment, in this order:
- *   rank, nranks   VBN_RANK, VBN_SIZE; else RANK, WORLD_SIZE (torchrun);
- *                  else a job of one
- *   address        VBN_ADDRESS "host:port"; else MASTER_ADDR, MASTER_PORT
- *   secret         VBN_SECRET; else the file that VBN_SECRET_FILE names.
- *                  A job of more than one rank without a secret is refused
- *                  unless VBN_INSECURE=1
+ *   rank, nranks   VBN_RANK, VBN_SIZE (Kubernetes: JOB_COMPLETION_INDEX,
+ *                  VBN_SIZE); else RANK, WORLD_SIZE (torchrun); else PMIx
+ *                  (mpirun, srun --mpi=pmix), by which all ranks of the
+ *                  launcher must open the job; else Open MPI's, MPICH's, or
+ *                  Slurm's variables; else a job of one
+ *   address        VBN_ADDRESS "host:port"; else what rank 0 has told through
+ *                  PMIx; else MASTER_ADDR, MASTER_PORT; else Slurm's first node
+ *   secret         VBN_SECRET; else the file that VBN_SECRET_FILE names; else
+ *                  what rank 0 has made and told through PMIx. A job of more
+ *                  than one rank without a secret is refused unless
+ *                  VBN_INSECURE=1; so is a file that others may read
  *   (interface)    VBN_SOCKET_IFNAME: the one by which the ranks meet, if a
  *                  host has several; VBN_LOCAL_SIZE: how many of the ranks
  *                  are on this host (torchrun, Slurm, Open MPI and MPICH say
@@ -44,6 +49,10 @@ struct vbn_job;
  *   provider       VBN_PROVIDER (shm, verbs, ucx; empty: chosen per peer)
  *   timeout_ms     VBN_TIMEOUT_MS, default 30,000: for start, connecting and
  *                  control-plane requests
+ *   (heartbeats)   VBN_DEAD_MS, default 5,000, rank 0's holds: a process that
+ *                  ends is known everywhere at once; a host or network that is
+ *                  lost, or a rank that is stopped, within this time. 0: ranks
+ *                  that are stopped are waited for
  */
 struct vbn_job_options {
 	size_t size; /* sizeof(struct vbn_job_options) */
@@ -74,6 +83,10 @@ VBN_API int vbn_job_open(struct vbn_job **job,
  */
 VBN_API int vbn_job_close(struct vbn_job *job);
 
+/*
+ * The caller's rank, 0 .. size - 1, and how many ranks the job has. Any thread;
+ * never block.
+ */
 VBN_API int vbn_job_rank(const struct vbn_job *job);
 VBN_API int vbn_job_size(const struct vbn_job *job);
 
@@ -102,14 +115,16 @@ VBN_API int vbn_job_fence(struct vbn_job *job, int timeout_ms);
  * hosts[i] is the number of the i-th's host, counted from 0 in the order of
  * the list. A rank that has no shared memory (another provider was forced, or
  * it failed) is a host of its own. Returns how many there are, or -ETIMEDOUT,
- * -ECONNRESET. Blocks for a request to the store for each rank.
+ * -ECONNRESET. Blocks for a request to the store for every 4,096 ranks.
  */
 VBN_API int vbn_job_hosts(struct vbn_job *job, const int *ranks, int n,
 			  int *hosts, int timeout_ms);
 
 /*
  * The first rank that was heard to have died, or -1: the cause, when others
- * end because of it. Any thread; never blocks.
+ * end because of it. This rank itself, when the job has named it dead (it was
+ * stopped, or cut off, for longer than VBN_DEAD_MS): then it is out of the job,
+ * and all its work ends with -ECONNRESET. Any thread; never blocks.
  */
 VBN_API int vbn_job_dead(const struct vbn_job *job);
 /* Whether @rank has died (not: left in order). Any thread; never blocks. */
