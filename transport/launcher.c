@@ -38,7 +38,7 @@ static long number(const char *name)
 	return errno || *end ? -1 : value;
 }
 
-static void from_local(const char *name, int rank, int nranks, long local,
+void launch_from_local(const char *name, int rank, int nranks, long local,
 		       struct launch *out)
 {
 	out->several_hosts = local < nranks ? YES : NO;
@@ -57,7 +57,7 @@ static void from_launcher(const struct launcher *l, int rank, int nranks,
 	long node = number(l->node);
 
 	if (local >= 1 && local <= nranks)
-		from_local(l->name, rank, nranks, local, out);
+		launch_from_local(l->name, rank, nranks, local, out);
 	if (nodes < 1)
 		return;
 	out->several_hosts = nodes > 1 ? YES : NO;
@@ -82,7 +82,7 @@ int launch_read(int rank, int nranks, struct launch *out)
 					"be a number from 1 to %d, the job's "
 					"ranks",
 					own, nranks);
-		from_local("VBN_LOCAL_SIZE", rank, nranks, local, out);
+		launch_from_local("VBN_LOCAL_SIZE", rank, nranks, local, out);
 	}
 	for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
 		if (out->several_hosts == UNKNOWN &&

@@ -22,4 +22,8 @@ struct launch {
  */
 int launch_read(int rank, int nranks, struct launch *out);
 
+/* What follows from @local of the ranks being on this host, as @name says. */
+void launch_from_local(const char *name, int rank, int nranks, long local,
+		       struct launch *out);
+
 #endif

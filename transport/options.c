@@ -4,7 +4,7 @@
  * an unset one. A number is all digits, in range, or an error that names the
  * variable: nothing is guessed.
  */
-#include "options.h"
+#include "options_impl.h"
 #include "env.h"
 #include "error.h"
 
@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int number(const char *name, const char *text, long min, long max,
+int option_number(const char *name, const char *text, long min, long max,
 		  long *out)
 {
 	char *end;
@@ -38,69 +38,10 @@ static int number(const char *name, const char *text, long min, long max,
 	return 0;
 }
 
-/* ---- rank and size ---- */
-
-/* A pair of variables; 1: both unset. */
-static int rank_pair(const char *rank_name, const char *size_name,
-		     struct job_config *out)
-{
-	const char *rank = env_text(rank_name), *size = env_text(size_name);
-	long r, n;
-	int rc;
-
-	if (!rank && !size)
-		return 1;
-	if (!rank || !size)
-		return vbn_fail(-EINVAL, "%s is set but %s is not: set both",
-				rank ? rank_name : size_name,
-				rank ? size_name : rank_name);
-	rc = number(size_name, size, 1, JOB_RANKS_MAX, &n);
-	if (!rc)
-		rc = number(rank_name, rank, 0, JOB_RANKS_MAX - 1, &r);
-	if (rc)
-		return rc;
-	if (r >= n)
-		return vbn_fail(-EINVAL,
-				"%s is %ld: it must be less than %s, which is "
-				"%ld",
-				rank_name, r, size_name, n);
-	out->rank = (int)r;
-	out->nranks = (int)n;
-	return 0;
-}
-
-static int resolve_rank(const struct vbn_job_options *in,
-			struct job_config *out)
-{
-	int rc;
-
-	if (in->nranks == 0) {
-		rc = rank_pair("VBN_RANK", "VBN_SIZE", out);
-		if (rc == 1)
-			rc = rank_pair("RANK", "WORLD_SIZE", out);
-		if (rc == 1) {
-			out->rank = 0;
-			out->nranks = 1;
-		}
-		return rc == 1 ? 0 : rc;
-	}
-	if (in->nranks < 0 || in->nranks > JOB_RANKS_MAX)
-		return vbn_fail(-EINVAL,
-				"option nranks is %d: it must be from 1 to %d",
-				in->nranks, JOB_RANKS_MAX);
-	if (in->rank < 0 || in->rank >= in->nranks)
-		return vbn_fail(-EINVAL,
-				"option rank is %d: it must be from 0 to %d",
-				in->rank, in->nranks - 1);
-	out->rank = in->rank;
-	out->nranks = in->nranks;
-	return 0;
-}
-
 /* ---- address ---- */
 
-static int set_host(const char *name, const char *host, size_t len,
-		    struct job_config *out)
+int option_host(const char *name, const char *host, size_t len,
+		struct job_config *out)
 {
 	if (len < 1 || len >= sizeof(out->host))
 		return vbn_fail(-EINVAL, "%s: the host has 1 to %zu bytes",
@@ -113,7 +54,7 @@ static int set_host(const char *name, const char *host, size_t len,
 static int set_port(const char *name, const char *text, struct job_config *out)
 {
 	long port;
-	int rc = number(name, text, 1, UINT16_MAX, &port);
+	int rc = option_number(name, text, 1, UINT16_MAX, &port);
 
 	if (!rc)
 		out->port = (uint16_t)port;
@@ -142,7 +83,7 @@ static int set_address(const char *name, const char *text,
 				"IPv6 address in brackets",
 				name, text);
 	}
-	rc = set_host(name, host, len, out);
+	rc = option_host(name, host, len, out);
 	return rc ? rc : set_port(name, colon + 1, out);
 }
 
@@ -158,14 +99,18 @@ static int resolve_address(const struct vbn_job_options *in,
 		return set_address("option address", in->address, out);
 	if (address)
 		return set_address("VBN_ADDRESS", address, out);
-	if (out->nranks == 1 || (!host && !port))
-		return 0; /* whether one is needed is asked later */
+	if (out->port || out->nranks == 1)
+		return 0; /* rank 0 has told it, or none is needed */
+	if (!host && !port)
+		return option_launcher_address(out);
 	if (!host || !port)
 		return vbn_fail(-EINVAL, "%s is set but %s is not: set both",
 				host ? "MASTER_ADDR" : "MASTER_PORT",
 				host ? "MASTER_PORT" : "MASTER_ADDR");
-	rc = set_host("MASTER_ADDR", host, strlen(host), out);
-	return rc ? rc : set_port("MASTER_PORT", port, out);
+	rc = option_host("MASTER_ADDR", host, strlen(host), out);
+	if (!rc)
+		rc = set_port("MASTER_PORT", port, out);
+	return rc ? rc : option_own_port(out);
 }
 
 /* Where the ranks are and by which interface they meet. */
@@ -173,6 +118,7 @@ static int resolve_place(const struct vbn_job_options *in,
 			 struct job_config *out)
 {
 	const char *ifname = env_text("VBN_SOCKET_IFNAME");
+	int rc;
 
 	(void)in;
 	if (ifname && strlen(ifname) >= sizeof(out->ifname))
@@ -181,7 +127,11 @@ static int resolve_place(const struct vbn_job_options *in,
 				"interface's name has at most %zu bytes",
 				ifname, sizeof(out->ifname) - 1);
 	snprintf(out->ifname, sizeof(out->ifname), "%s", ifname ? ifname : "");
-	return launch_read(out->rank, out->nranks, &out->launch);
+	rc = launch_read(out->rank, out->nranks, &out->launch);
+	if (!rc && out->launch.several_hosts == UNKNOWN && out->pmix_local)
+		launch_from_local("PMIx", out->rank, out->nranks,
+				  out->pmix_local, &out->launch);
+	return rc;
 }
 
 /* ---- secret ---- */
@@ -195,6 +145,7 @@ static int copy_secret(const char *from, size_t len, struct job_config *out)
 	if (memchr(from, 0, len))
 		return vbn_fail(-EINVAL, "the job's secret has a zero byte: "
 					 "use text");
+	job_config_wipe(out); /* of what the launcher gave */
 	out->secret = malloc(len + 1);
 	if (!out->secret)
 		return vbn_fail(-ENOMEM, "no memory for the job's secret");
@@ -237,6 +188,13 @@ static int read_secret(const char *path, struct job_config *out)
 		return vbn_fail(-EINVAL, "VBN_SECRET_FILE %.200s is no file",
 				path);
 	}
+	if (st.st_mode & (S_IRWXG | S_IRWXO)) {
+		close(fd);
+		return vbn_fail(-EPERM,
+				"VBN_SECRET_FILE %.200s is open to others "
+				"(mode %03o): chmod 600 it",
+				path, (unsigned)st.st_mode & 0777);
+	}
 	n = read_all(fd, buf, sizeof(buf));
 	close(fd);
 	if (n < 0)
@@ -266,14 +224,15 @@ static int resolve_secret(const struct vbn_job_options *in,
 	else if (path)
 		rc = read_secret(path, out);
 	else
-		rc = copy_secret("", 0, out);
+		rc = out->secret ? 0 : copy_secret("", 0, out);
 	if (rc || out->nranks == 1 || out->secret[0] || insecure)
 		return rc;
 	return vbn_fail(-EINVAL,
 			"a job of %d ranks has no secret: set VBN_SECRET or "
-			"VBN_SECRET_FILE to the same on all ranks (or "
+			"VBN_SECRET_FILE to the same on all ranks%s (or "
 			"VBN_INSECURE=1 to let anyone join)",
-			out->nranks);
+			out->nranks,
+			out->slurm ? ", or use srun --mpi=pmix" : "");
 }
 
 /* ---- the rest ---- */
@@ -299,6 +258,18 @@ static int resolve_provider(const struct vbn_job_options *in,
 		in->provider ? "option provider" : "VBN_PROVIDER", name);
 }
 
+static int resolve_faults(const struct vbn_job_options *in,
+			  struct job_config *out)
+{
+	int checksum = 0, rc = env_choice("VBN_CHECKSUM", &checksum);
+
+	(void)in;
+	out->checksum = checksum;
+	return rc ? rc
+		  : fault_plan_parse(env_text("VBN_FAULT"), out->rank,
+				     out->nranks, &out->fault);
+}
+
 static int resolve_timeout(const struct vbn_job_options *in,
 			   struct job_config *out)
 {
@@ -313,6 +284,22 @@ static int resolve_timeout(const struct vbn_job_options *in,
 		rc = vbn_fail(-EINVAL, "VBN_TIMEOUT_MS is 0: it must be at "
 				       "least 1, or -1 for no limit");
 	out->timeout_ms = (int)ms;
+	return rc;
+}
+
+static int resolve_dead(const struct vbn_job_options *in,
+			struct job_config *out)
+{
+	long ms = JOB_DEAD_MS;
+	int rc = env_number("VBN_DEAD_MS", &ms);
+
+	(void)in;
+	if (!rc && ms && ms < JOB_DEAD_LEAST)
+		rc = vbn_fail(-EINVAL,
+			      "VBN_DEAD_MS is %ld: it must be 0, for no "
+			      "heartbeats, or at least %d",
+			      ms, JOB_DEAD_LEAST);
+	out->dead_ms = (uint32_t)ms;
 	return rc;
 }
 
@@ -372,7 +359,8 @@ static int resolve_listener(const struct vbn_job_options *in,
 	long fd = -1;
 	int rc;
 
-	out->listen_fd = -1;
+	if (out->listen_made)
+		return 0;
 	if (in->listen_fd < 0 || (in->listen_fd && out->rank != 0))
 		return vbn_fail(-EINVAL, "option listen_fd is for rank 0: a "
 					 "listening socket + 1, or 0");
@@ -402,9 +390,10 @@ int job_options_resolve(const struct vbn_job_options *in,
 {
 	static int (*const steps[])(const struct vbn_job_options *,
 				    struct job_config *) = {
-		resolve_rank,	  resolve_address, resolve_secret,
-		resolve_provider, resolve_timeout, resolve_listener,
-		resolve_place,
+		resolve_timeout, resolve_dead,	   option_rank,
+		resolve_place,	 option_meet,	   resolve_address,
+		resolve_secret,	 resolve_provider, resolve_listener,
+		resolve_faults,
 	};
 	struct vbn_job_options options = {0};
 	struct job_config config = {.listen_fd = -1};
@@ -422,7 +411,8 @@ int job_options_resolve(const struct vbn_job_options *in,
 	if (!rc)
 		rc = check_address(&config);
 	if (rc) {
-		job_config_wipe(&config);
+		option_pmix_end(&config);
+		job_config_abandon(&config);
 		return rc;
 	}
 	*out = config;
@@ -436,4 +426,12 @@ void job_config_wipe(struct job_config *config)
 		free(config->secret);
 	}
 	config->secret = NULL;
+}
+
+void job_config_abandon(struct job_config *config)
+{
+	job_config_wipe(config);
+	if (config->listen_made)
+		close(config->listen_fd);
+	config->listen_made = false;
 }

@@ -7,6 +7,7 @@
 #define VBN_OPTIONS_H
 
 #include "launcher.h"
+#include "providers/fault/plan.h"
 
 #include <net/if.h>
 #include <verbena/job.h>
@@ -14,8 +15,12 @@
 #define JOB_RANKS_MAX	  65536
 #define JOB_HOST_MAX	  256
 #define JOB_TIMEOUT_MS	  30000
+#define JOB_DEAD_MS	  5000
+#define JOB_DEAD_LEAST	  200
 #define JOB_SECRET_MAX	  4096
 #define JOB_PROVIDER_NAME 8
+
+struct pmix_module;
 
 struct job_config {
 	int rank, nranks;
@@ -25,8 +30,15 @@ struct job_config {
 	struct launch launch;
 	char *secret; /* never NULL; "" for none. Wiped by clear */
 	char provider[JOB_PROVIDER_NAME]; /* "": chosen per peer */
-	int timeout_ms;			  /* never 0; < 0: no limit */
-	int listen_fd;			  /* rank 0: listening socket, or -1 */
+	bool checksum;
+	struct fault_plan fault;
+	int timeout_ms;	  /* never 0; < 0: no limit */
+	uint32_t dead_ms; /* 0: no heartbeats */
+	int listen_fd;	  /* rank 0: listening socket, or -1 */
+	bool listen_made; /* here: to be closed if the job cannot open */
+	bool slurm;	  /* the rank is Slurm's */
+	const struct pmix_module *pmix; /* begun, while options are read */
+	int pmix_local;			/* ranks on this host; 0: not known */
 };
 
 /*
@@ -38,7 +50,9 @@ struct job_config {
 int job_options_resolve(const struct vbn_job_options *in,
 			struct job_config *out);
 
-/* Wipe and free what @config owns; not the descriptor. */
+/* Wipe and free the secret. */
 void job_config_wipe(struct job_config *config);
+/* That, and close the socket that was made for it: no job will have it. */
+void job_config_abandon(struct job_config *config);
 
 #endif

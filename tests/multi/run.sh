@@ -28,6 +28,7 @@ launch() {
 # launch_in_background ARGUMENT...: $pid. A script's background jobs ignore
 # some signals, and so would the ranks.
 launch_in_background() {
+	: >"$work/out" # nobody is to take the last one's lines for this one's
 	env --default-signal=INT,QUIT "$run" "$@" >"$work/out" 2>"$work/err" </dev/null &
 	pid=$!
 }
@@ -242,5 +243,67 @@ until_true 5 has_lines out 3
 kill -KILL $pid
 finish 2>/dev/null
 ok 'SIGKILL of the launcher leaves nothing' until_true 2 none_left
+
+# ---- other launchers' variables ----
+
+perf=$build/bin/verbena-perf
+# ranks COMMAND...: 4 processes of it, with $rank set; true if all end well.
+ranks() {
+	local pids=() rank all=0
+	for rank in 0 1 2 3; do
+		rank=$rank "$@" >"$work/rank.$rank" 2>&1 </dev/null &
+		pids+=($!)
+	done
+	for rank in "${pids[@]}"; do
+		wait "$rank" || all=1
+	done
+	cat "$work"/rank.? >"$work/out"
+	return $all
+}
+
+port=$((61000 + $$ % 4000))
+torchrun() { # VARIABLE=VALUE...
+	env -u VBN_RANK RANK="$rank" LOCAL_RANK="$rank" WORLD_SIZE=4 \
+		LOCAL_WORLD_SIZE=4 GROUP_WORLD_SIZE=1 GROUP_RANK=0 \
+		MASTER_ADDR=localhost MASTER_PORT=$port VBN_TIMEOUT_MS=10000 \
+		"$@" "$perf" allreduce -s 1K -n 5
+}
+ok 'torchrun: all join' ranks torchrun VBN_SECRET=x
+ok 'torchrun: the sums are right' has out '^ +1024 .* 0$'
+ok 'torchrun: no secret is refused' [ "$(! ranks torchrun &&
+	grep -c 'has no secret' "$work/out")" = 4 ]
+# Newer agents keep MASTER_PORT for themselves and say so.
+perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new(Listen => 9,
+	ReuseAddr => 1, LocalAddr => "127.0.0.1", LocalPort => $ARGV[0]) or die;
+	print "ready\n"; close(STDOUT); sleep 30' $port >"$work/agent" &
+agent=$!
+until_true 5 has_lines agent 1
+ok 'torchrun: its agent has the port: told' [ "$(! ranks torchrun VBN_SECRET=x \
+	VBN_TIMEOUT_MS=1500 && grep -c "port $port .* in use" "$work/out")" = 1 ]
+ok 'torchrun: its agent has the port, and says so' \
+	ranks torchrun VBN_SECRET=x TORCHELASTIC_USE_AGENT_STORE=True
+kill $agent
+wait $agent 2>/dev/null
+
+# What the manifest sets, with this host's name and file for the cluster's; a
+# mounted Secret is a link to a file.
+echo cluster-secret >"$work/secret.data"
+chmod 400 "$work/secret.data"
+ln -s secret.data "$work/secret"
+mapfile -t variables < <(awk '
+	$2 == "name:" { name = $3 }
+	$1 == "value:" { gsub(/"/, "", $2); print name "=" $2 }' \
+	"$root/docs/kubernetes/job.yaml" | sed \
+	-e "s|^VBN_ADDRESS=.*:|VBN_ADDRESS=localhost:|" \
+	-e "s|^VBN_SECRET_FILE=.*|VBN_SECRET_FILE=$work/secret|")
+pod() {
+	env JOB_COMPLETION_INDEX="$rank" "$@" "$perf" allreduce -s 1K -n 5
+}
+ok 'Kubernetes: the manifest has what a pod needs' [ ${#variables[@]} = 4 ]
+ok 'Kubernetes: all join' ranks pod "${variables[@]}"
+ok 'Kubernetes: the sums are right' has out '^ +1024 .* 0$'
+ok 'Kubernetes: the number of ranks is the same in all places' [ "$(grep -oE \
+	'(completions|parallelism): [0-9]+|VBN_SIZE' "$root/docs/kubernetes/job.yaml" |
+	grep -c ': 4$')" = 2 ]
 
 checks_end

@@ -78,7 +78,7 @@ bool sink_full(const struct sink *s)
 	return s->len - s->off >= SINK_FULL;
 }
 
-static void sink_put(struct sink *s, const char *data, size_t len)
+void sink_put(struct sink *s, const void *data, size_t len)
 {
 	size_t room = s->room;
 	char *more;
@@ -150,7 +150,8 @@ void sink_end(struct sink *s)
 void source_init(struct source *s, int fd, int rank, struct sink *sink)
 {
 	memset(s, 0, sizeof(*s));
-	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	if (fd >= 0)
+		fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 	s->fd = fd;
 	s->rank = rank;
 	s->sink = sink;
@@ -160,8 +161,8 @@ void source_init(struct source *s, int fd, int rank, struct sink *sink)
 static void emit(struct source *s, const char *text, size_t len, char end)
 {
 	struct sink *sink = s->sink;
-	char prefix[16];
-	int n;
+	char prefix[288];
+	int n = 0;
 
 	if (!len && end == '\r')
 		return; /* a display that begins with the return */
@@ -170,8 +171,10 @@ static void emit(struct source *s, const char *text, size_t len, char end)
 		sink->after_return = false;
 		return;
 	}
-	n = sink->plain ? 0
-			: snprintf(prefix, sizeof(prefix), "[%d] ", s->rank);
+	if (s->label)
+		n = snprintf(prefix, sizeof(prefix), "%s: ", s->label);
+	else if (!sink->plain)
+		n = snprintf(prefix, sizeof(prefix), "[%d] ", s->rank);
 	sink_clear_progress(sink);
 	sink_put(sink, prefix, (size_t)n);
 	sink_put(sink, text, len);
@@ -216,7 +219,7 @@ static void finish_line(struct source *s, const char *text, size_t len,
 	s->len = 0;
 }
 
-static void take(struct source *s, const char *data, size_t len)
+void source_feed(struct source *s, const char *data, size_t len)
 {
 	size_t begin = 0;
 
@@ -255,7 +258,10 @@ bool source_read(struct source *s)
 		n = read(s->fd, data, sizeof(data));
 	while (n < 0 && errno == EINTR);
 	if (n > 0) {
-		take(s, data, (size_t)n);
+		if (s->raw)
+			s->raw(s, data, (size_t)n);
+		else
+			source_feed(s, data, (size_t)n);
 		return true;
 	}
 	if (n == 0 || errno != EAGAIN)

@@ -31,7 +31,10 @@ struct sink {
 struct source {
 	int fd; /* -1: ended */
 	int rank;
+	const char *label; /* in front of the lines instead of the rank */
 	struct sink *sink;
+	/* takes what is read, instead of lines being made of it; or NULL */
+	void (*raw)(struct source *, const char *data, size_t len);
 	char *line; /* begun, without an end */
 	size_t len, room;
 };
@@ -43,12 +46,16 @@ bool sink_empty(const struct sink *sink);
 bool sink_full(const struct sink *sink);
 /* End a progress line, free. */
 void sink_end(struct sink *sink);
+/* What goes out as it is. */
+void sink_put(struct sink *sink, const void *data, size_t len);
 /* A line of the launcher's own: "verbena-run: ...". */
 void sink_say(struct sink *sink, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /* @fd is made non-blocking. */
 void source_init(struct source *source, int fd, int rank, struct sink *sink);
+/* One without a descriptor: it is fed. */
+void source_feed(struct source *source, const char *data, size_t len);
 /* Read once; false: nothing there now, or ended. */
 bool source_read(struct source *source);
 /* Give out a last line without an end; close. */

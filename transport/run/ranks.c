@@ -20,14 +20,26 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int make_secret(char hex[65])
+int ranks_make_secret(struct ranks *r)
 {
 	unsigned char bytes[32];
 
 	if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
 		return -EIO;
 	for (size_t i = 0; i < sizeof(bytes); i++)
-		snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+		snprintf(r->secret + 2 * i, 3, "%02x", bytes[i]);
+	return 0;
+}
+
+int ranks_alloc(struct ranks *r, int n)
+{
+	r->rank = calloc((size_t)n, sizeof(*r->rank));
+	if (!r->rank)
+		return -ENOMEM;
+	r->n = r->total = n;
+	r->listen_fd = -1;
+	for (int i = 0; i < n; i++)
+		r->rank[i].out.fd = r->rank[i].err.fd = -1;
 	return 0;
 }
 
@@ -38,16 +50,12 @@ int ranks_prepare(struct ranks *r)
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
 	};
 	socklen_t len = sizeof(addr);
-	int rc = make_secret(r->secret);
+	int rc = ranks_make_secret(r);
 
-	r->listen_fd = -1;
+	if (!rc)
+		rc = ranks_alloc(r, r->n);
 	if (rc)
 		return rc;
-	r->rank = calloc((size_t)r->n, sizeof(*r->rank));
-	if (!r->rank)
-		return -ENOMEM;
-	for (int i = 0; i < r->n; i++)
-		r->rank[i].out.fd = r->rank[i].err.fd = -1;
 	r->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (r->listen_fd < 0 ||
 	    bind(r->listen_fd, (struct sockaddr *)&addr, sizeof(addr)) ||
@@ -72,11 +80,11 @@ static void set_number(const char *name, int value)
 static void child_environment(const struct ranks *r, int rank)
 {
 	set_number("VBN_RANK", rank);
-	set_number("VBN_SIZE", r->n);
+	set_number("VBN_SIZE", r->total);
 	set_number("VBN_LOCAL_SIZE", r->n);
 	setenv("VBN_ADDRESS", r->address, 1);
 	setenv("VBN_SECRET", r->secret, 1);
-	if (rank == 0)
+	if (r->listen_fd >= 0)
 		set_number("VBN_LISTEN_FD", r->listen_fd);
 	else
 		unsetenv("VBN_LISTEN_FD");
@@ -91,11 +99,11 @@ static void child_environment(const struct ranks *r, int rank)
  * A terminal belongs to the launcher's group: a rank that reads from it would
  * be stopped.
  */
-static int child_stdin(int rank)
+static int child_stdin(const struct ranks *r, int rank)
 {
 	int fd;
 
-	if (rank == 0 && !isatty(STDIN_FILENO) &&
+	if (rank == 0 && !r->agent && !isatty(STDIN_FILENO) &&
 	    fcntl(STDIN_FILENO, F_GETFD) >= 0)
 		return 0;
 	fd = open("/dev/null", O_RDONLY);
@@ -118,10 +126,10 @@ static void child_main(const struct ranks *r, int rank, pid_t parent, int out,
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(125); /* it ended before the line above */
-	rc = child_stdin(rank);
+	rc = child_stdin(r, rank);
 	if (!rc &&
 	    (dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0 ||
-	     (rank == 0 && fcntl(r->listen_fd, F_SETFD, 0))))
+	     (r->listen_fd >= 0 && fcntl(r->listen_fd, F_SETFD, 0))))
 		rc = -errno;
 	if (!rc) {
 		child_environment(r, rank);
@@ -157,9 +165,10 @@ static void close_pair(int pair[2])
 		close(pair[1]);
 }
 
-static int start_one(struct ranks *r, int rank, struct sink *out,
-		     struct sink *err, const char **what)
+static int start_one(struct ranks *r, int i, struct sink *out, struct sink *err,
+		     const char **what)
 {
+	int rank = r->first + i;
 	int o[2] = {-1, -1}, e[2] = {-1, -1}, report[2] = {-1, -1}, rc;
 	pid_t pid, parent = getpid();
 
@@ -177,10 +186,11 @@ static int start_one(struct ranks *r, int rank, struct sink *out,
 	close(o[1]);
 	close(e[1]);
 	close(report[1]);
-	r->rank[rank].pid = pid;
+	r->rank[i].pid = pid;
+	r->rank[i].alive = true;
 	r->alive++;
-	source_init(&r->rank[rank].out, o[0], rank, out);
-	source_init(&r->rank[rank].err, e[0], rank, err);
+	source_init(&r->rank[i].out, o[0], rank, out);
+	source_init(&r->rank[i].err, e[0], rank, err);
 	*what = "exec";
 	return read_report(report[0]);
 fail:
@@ -198,7 +208,7 @@ int ranks_start(struct ranks *r, struct sink *out, struct sink *err,
 
 	for (int i = 0; i < r->n && !rc; i++) {
 		rc = start_one(r, i, out, err, what);
-		if (i == 0) {
+		if (r->listen_fd >= 0) {
 			/* From here on it is rank 0's alone. */
 			close(r->listen_fd);
 			r->listen_fd = -1;
@@ -210,7 +220,7 @@ int ranks_start(struct ranks *r, struct sink *out, struct sink *err,
 void ranks_signal(const struct ranks *r, int sig)
 {
 	for (int i = 0; i < r->n; i++)
-		if (r->rank[i].pid > 0)
+		if (r->rank[i].alive)
 			kill(-r->rank[i].pid, sig);
 }
 
@@ -223,23 +233,25 @@ int ranks_reap(struct ranks *r)
 	if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) ||
 	    !info.si_pid)
 		return -1;
-	while (i < r->n && r->rank[i].pid != info.si_pid)
+	while (i < r->n && (!r->rank[i].alive || r->rank[i].pid != info.si_pid))
 		i++;
 	if (i < r->n) {
 		kill(-info.si_pid, SIGKILL);
-		r->rank[i].pid = 0;
+		r->rank[i].alive = false;
 		r->rank[i].code = info.si_code;
 		r->rank[i].status = info.si_status;
 		r->alive--;
 	}
 	waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
-	if (i == r->n)
-		return ranks_reap(r);
-	while (source_read(&r->rank[i].out))
+	return i == r->n ? ranks_reap(r) : i;
+}
+
+void rank_drain(struct rank *rank)
+{
+	while (source_read(&rank->out))
 		;
-	while (source_read(&r->rank[i].err))
+	while (source_read(&rank->err))
 		;
-	return i;
 }
 
 bool rank_failed(const struct rank *rank)

@@ -6,30 +6,27 @@
  * Stages only go forward: RUNNING, GRACE (a rank has failed: the others
  * should notice by themselves and say so), TERM, KILL.
  */
+#include "agent.h"
+#include "arguments.h"
+#include "hosts.h"
 #include "ranks.h"
+#include "timing.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#define RANKS_MAX 1024
-
-#define GRACE_MS  6000
-#define TERM_MS	  2000
-#define SETTLE_MS 150 /* for a rank that was killed to be seen ended */
-/* Output of descendants that outlive their rank is waited for this long. */
-#define TAIL_MS 1000
-
+#define GRACE_MS       6000
+#define TERM_MS	       2000
+#define SETTLE_MS      150  /* for a rank that was killed to be seen ended */
+#define UNREACHED_MS   3000 /* for agents to say that all is over */
 #define EXIT_TIMEOUT   124
 #define EXIT_LAUNCHER  125
 #define EXIT_CANNOT    126
@@ -38,12 +35,12 @@
 enum stage { RUNNING, GRACE, TERM, KILL };
 
 struct run {
+	struct arguments args;
 	struct ranks ranks;
+	struct hosts hosts; /* n is 0: all ranks are here */
 	struct sink out, err;
 	struct sink *err_to; /* &out when both are the same file */
 	int signal_fd;
-	int64_t timeout_ms; /* 0: none */
-	bool plain;	    /* no rank in front of each line */
 
 	enum stage stage;
 	int64_t deadline; /* of the stage, or of the job; INT64_MAX: none */
@@ -51,14 +48,21 @@ struct run {
 	int status;	  /* exit status, once something went wrong */
 	int asked;	  /* the signal that told us to stop, or 0 */
 	bool give_up;	  /* no more output either */
+	int cause;	  /* the rank that failed first, or -1 */
+	int64_t settled;  /* then it is judged; INT64_MAX: none failed */
 };
 
-static int64_t now_ms(void)
+static bool remote(const struct run *run)
 {
-	struct timespec t;
+	return run->hosts.n;
+}
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+static void signal_all(struct run *run, int sig)
+{
+	if (remote(run))
+		hosts_signal(&run->hosts, sig);
+	else
+		ranks_signal(&run->ranks, sig);
 }
 
 /* ---- stages ---- */
@@ -73,13 +77,15 @@ static void enter(struct run *run, enum stage stage)
 		run->deadline = now_ms() + GRACE_MS;
 		break;
 	case TERM:
-		ranks_signal(&run->ranks, SIGTERM);
-		ranks_signal(&run->ranks, SIGCONT); /* or it waits, stopped */
+		signal_all(run, SIGTERM);
+		signal_all(run, SIGCONT); /* or it waits, stopped */
 		run->deadline = now_ms() + TERM_MS;
 		break;
 	case KILL:
-		ranks_signal(&run->ranks, SIGKILL);
-		run->deadline = INT64_MAX;
+		signal_all(run, SIGKILL);
+		/* Here nothing survives it; a host may be out of reach. */
+		run->deadline =
+			remote(run) ? now_ms() + UNREACHED_MS : INT64_MAX;
 		break;
 	}
 }
@@ -92,13 +98,28 @@ static void list_alive(const struct run *run, char *buf, size_t size)
 				      run->ranks.alive == 1 ? "rank" : "ranks");
 
 	for (int i = 0; i < run->ranks.n && len + 32 < size; i++)
-		if (run->ranks.rank[i].pid) {
+		if (run->ranks.rank[i].alive) {
 			len += (size_t)snprintf(buf + len, size - len, "%s%d",
 						sep, i);
 			sep = ", ";
 		}
 	snprintf(buf + len, size - len, " %s",
 		 run->ranks.alive == 1 ? "has" : "have");
+}
+
+static void job_too_late(struct run *run, const char *who)
+{
+	double seconds = (double)run->args.timeout_ms / 1000;
+
+	run->status = EXIT_TIMEOUT;
+	if (remote(run) && !run->hosts.started) {
+		hosts_too_late(&run->hosts, seconds);
+		return;
+	}
+	sink_say(run->err_to,
+		 "the job has not ended within %g s (%s not); stopping it",
+		 seconds, who);
+	enter(run, TERM);
 }
 
 static void deadline_passed(struct run *run)
@@ -108,12 +129,7 @@ static void deadline_passed(struct run *run)
 	list_alive(run, who, sizeof(who));
 	switch (run->stage) {
 	case RUNNING:
-		sink_say(run->err_to,
-			 "the job has not ended within %g s (%s not); stopping "
-			 "it",
-			 (double)run->timeout_ms / 1000, who);
-		run->status = EXIT_TIMEOUT;
-		enter(run, TERM);
+		job_too_late(run, who);
 		break;
 	case GRACE:
 		sink_say(run->err_to,
@@ -127,77 +143,125 @@ static void deadline_passed(struct run *run)
 		enter(run, KILL);
 		break;
 	case KILL:
+		hosts_kill(&run->hosts);
+		run->give_up = true;
 		break;
 	}
 }
 
-static void rank_ended(struct run *run, int rank, pid_t pid)
+/* "rank 1 (pid 7)", "rank 1 (pid 7 on host b)" */
+static void name_rank(const struct run *run, int rank, char *text, size_t room)
 {
 	const struct rank *r = &run->ranks.rank[rank];
-	const char *rest = run->ranks.alive ? "; stopping the others" : "";
+	int i = 0;
 
-	if (run->stage != RUNNING || run->status || !rank_failed(r)) {
-		if (run->asked && rank_failed(r) && !run->status)
-			run->status = rank_exit_status(r);
+	while (i < run->hosts.n &&
+	       rank >= run->hosts.list[i].first + run->hosts.list[i].n)
+		i++;
+	snprintf(text, room, "rank %d (pid %d%s%s)", rank, (int)r->pid,
+		 remote(run) ? " on host " : "",
+		 remote(run) ? run->hosts.list[i].name : "");
+}
+
+/* The rank that has made the job fail. */
+static void judge(struct run *run)
+{
+	const struct rank *r = &run->ranks.rank[run->cause];
+	const char *rest = run->ranks.alive ? "; stopping the others" : "";
+	char who[320];
+
+	run->settled = INT64_MAX;
+	if (run->stage != RUNNING || run->status)
 		return;
-	}
 	run->status = rank_exit_status(r);
+	name_rank(run, run->cause, who, sizeof(who));
 	if (r->code == CLD_EXITED)
-		sink_say(run->err_to,
-			 "rank %d (pid %d) exited with status %d%s", rank,
-			 (int)pid, r->status, rest);
+		sink_say(run->err_to, "%s exited with status %d%s", who,
+			 r->status, rest);
 	else
-		sink_say(run->err_to,
-			 "rank %d (pid %d) was killed by signal %d (%s)%s",
-			 rank, (int)pid, r->status, sigdescr_np(r->status),
-			 rest);
+		sink_say(run->err_to, "%s was killed by signal %d (%s)%s", who,
+			 r->status, sigdescr_np(r->status), rest);
 	enter(run, GRACE);
 }
 
 /*
  * Ranks that ended at the same time come in no order. The one that a signal
- * killed is rather the cause than those that report an error.
+ * killed is rather the cause than those that report an error; but a dying
+ * process closes its sockets before it is seen dead: so there is a moment
+ * before the first is judged.
  */
+static void rank_ended(void *arg, int rank)
+{
+	struct run *run = arg;
+	const struct rank *r = &run->ranks.rank[rank];
+
+	if (!run->ranks.alive)
+		run->tail = now_ms() + TAIL_MS + 2000 * remote(run);
+	if (!rank_failed(r))
+		return;
+	if (run->stage != RUNNING || run->status) {
+		if (run->asked && !run->status)
+			run->status = rank_exit_status(r);
+		return;
+	}
+	if (run->settled == INT64_MAX) {
+		run->cause = rank;
+		run->settled = now_ms() + SETTLE_MS;
+	} else if (run->ranks.rank[run->cause].code == CLD_EXITED &&
+		   r->code != CLD_EXITED) {
+		run->cause = rank;
+	}
+	if (r->code != CLD_EXITED || !run->ranks.alive)
+		run->settled = 0;
+}
+
 static void reap_all(struct run *run)
 {
-	int n = run->ranks.n, first = -1, count = 0, rank;
-	pid_t *pids = calloc((size_t)n, sizeof(*pids));
-	int *ended = calloc((size_t)n, sizeof(*ended));
-	bool failed = false;
+	int rank;
 
-	for (int i = 0; pids && i < n; i++)
-		pids[i] = run->ranks.rank[i].pid;
-	for (int pass = 0; pass < 2; pass++) {
-		while ((rank = ranks_reap(&run->ranks)) >= 0) {
-			const struct rank *r = &run->ranks.rank[rank];
-
-			if (first < 0 && r->code != CLD_EXITED)
-				first = rank;
-			failed |= rank_failed(r);
-			if (ended)
-				ended[count++] = rank;
-		}
-		if (first >= 0 || !failed || run->stage != RUNNING)
-			break;
-		/* A dying process closes its sockets before it is seen dead. */
-		poll(NULL, 0, SETTLE_MS);
+	if (remote(run)) {
+		hosts_reap(&run->hosts);
+		return;
 	}
-	if (pids && first >= 0)
-		rank_ended(run, first, pids[first]);
-	for (int i = 0; pids && ended && i < count; i++)
-		if (ended[i] != first)
-			rank_ended(run, ended[i], pids[ended[i]]);
-	free(pids);
-	free(ended);
+	while ((rank = ranks_reap(&run->ranks)) >= 0) {
+		rank_drain(&run->ranks.rank[rank]);
+		rank_ended(run, rank);
+	}
+}
+
+/* ---- hosts ---- */
+
+static void job_failed(void *arg, int status, const char *line)
+{
+	struct run *run = arg;
+
+	sink_say(run->err_to, "%s", line);
+	if (!run->status)
+		run->status = status;
+	enter(run, KILL);
+}
+
+static void host_lost(void *arg, const char *line)
+{
+	struct run *run = arg;
+
 	if (!run->ranks.alive)
 		run->tail = now_ms() + TAIL_MS;
+	if (run->stage == KILL)
+		return;
+	sink_say(run->err_to, "%s%s", line,
+		 run->ranks.alive ? "; stopping the others" : "");
+	if (!run->status)
+		run->status = EXIT_LAUNCHER;
+	if (run->stage == RUNNING)
+		enter(run, GRACE);
 }
 
 /* ---- signals ---- */
 
 static void stop_asked(struct run *run, int sig)
 {
-	if (!run->ranks.alive) {
+	if (!run->ranks.alive) { /* all have ended, or none has begun */
 		run->give_up = true;
 		if (!run->status)
 			run->status = 128 + sig;
@@ -210,10 +274,18 @@ static void stop_asked(struct run *run, int sig)
 	run->asked = sig;
 	sink_say(run->err_to, "signal %d (%s): stopping the ranks", sig,
 		 sigdescr_np(sig));
-	ranks_signal(&run->ranks, sig);
-	ranks_signal(&run->ranks, SIGCONT);
+	signal_all(run, sig);
+	signal_all(run, SIGCONT);
 	if (run->stage == RUNNING)
 		enter(run, GRACE);
+}
+
+/* Before we stop, the agents are to know that we shall be silent. */
+static void flush_hosts(struct run *run)
+{
+	for (int i = 0; i < run->hosts.n; i++)
+		if (run->hosts.list[i].to.fd >= 0)
+			sink_flush(&run->hosts.list[i].to);
 }
 
 static void on_signal(struct run *run)
@@ -233,11 +305,12 @@ static void on_signal(struct run *run)
 		stop_asked(run, (int)info.ssi_signo);
 		break;
 	case SIGTSTP:
-		ranks_signal(&run->ranks, SIGTSTP);
+		signal_all(run, SIGTSTP);
+		flush_hosts(run);
 		raise(SIGSTOP);
 		break;
 	default:
-		ranks_signal(&run->ranks, (int)info.ssi_signo);
+		signal_all(run, (int)info.ssi_signo);
 		break;
 	}
 }
@@ -267,7 +340,10 @@ static bool ended(struct run *run)
 {
 	if (run->give_up)
 		return true;
-	if (run->ranks.alive)
+	if (run->ranks.alive || run->settled != INT64_MAX)
+		return false;
+	if (remote(run) && !hosts_ended(&run->hosts) &&
+	    (now_ms() < run->tail || !run->hosts.started))
 		return false;
 	if (now_ms() < run->tail)
 		for (int i = 0; i < run->ranks.n; i++)
@@ -281,12 +357,25 @@ static bool ended(struct run *run)
 	return sink_empty(&run->out) && sink_empty(&run->err);
 }
 
+static int64_t sooner(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Ranks, or hosts on the way to them. */
+static bool under_way(const struct run *run)
+{
+	return run->ranks.alive || (remote(run) && !run->hosts.started);
+}
+
 static int wait_ms(const struct run *run)
 {
-	int64_t until = run->ranks.alive ? run->deadline : run->tail;
-	int64_t left = until - now_ms();
+	int64_t until = under_way(run) ? run->deadline : run->tail;
+	int64_t left = sooner(until, run->settled) - now_ms();
 
-	if (!run->ranks.alive && left <= 0)
+	if (remote(run))
+		left = sooner(left, hosts_wait_ms(&run->hosts));
+	else if (!run->ranks.alive && left <= 0)
 		return -1; /* only the sinks are waited for */
 	return left <= 0 ? 0 : left > INT32_MAX ? INT32_MAX : (int)left;
 }
@@ -313,7 +402,7 @@ static void add_sink(struct pollfd *fds, size_t *n, const struct sink *sink)
 static void round_once(struct run *run, struct pollfd *fds,
 		       struct source **sources)
 {
-	size_t n = 1, nsources;
+	size_t n = 1, nsources, nsinks;
 
 	fds[0] = (struct pollfd){.fd = run->signal_fd, .events = POLLIN};
 	for (int i = 0; i < run->ranks.n; i++) {
@@ -323,6 +412,9 @@ static void round_once(struct run *run, struct pollfd *fds,
 	nsources = n;
 	add_sink(fds, &n, &run->out);
 	add_sink(fds, &n, &run->err);
+	nsinks = n;
+	if (remote(run))
+		n += hosts_poll(&run->hosts, fds + n);
 	if (poll(fds, n, wait_ms(run)) < 0)
 		return;
 	for (size_t i = 1; i < nsources; i++)
@@ -330,7 +422,11 @@ static void round_once(struct run *run, struct pollfd *fds,
 			source_read(sources[i]);
 	if (fds[0].revents)
 		on_signal(run);
-	if (run->ranks.alive && now_ms() >= run->deadline)
+	if (remote(run))
+		hosts_handle(&run->hosts, fds + nsinks);
+	if (now_ms() >= run->settled)
+		judge(run);
+	if (under_way(run) && now_ms() >= run->deadline)
 		deadline_passed(run);
 	sink_flush(&run->out);
 	sink_flush(&run->err);
@@ -338,12 +434,12 @@ static void round_once(struct run *run, struct pollfd *fds,
 
 static int loop(struct run *run)
 {
-	size_t max = 2 * (size_t)run->ranks.n + 3;
+	size_t max = 2 * (size_t)run->ranks.n + 3 + 3 * (size_t)run->hosts.n;
 	struct pollfd *fds = calloc(max, sizeof(*fds));
 	struct source **sources = calloc(max, sizeof(struct source *));
 
 	if (!fds || !sources) {
-		ranks_signal(&run->ranks, SIGKILL);
+		signal_all(run, SIGKILL);
 		free(fds);
 		free(sources);
 		return -ENOMEM;
@@ -380,26 +476,59 @@ static int start_failed(struct run *run, int rc, const char *what)
 	return loop(run);
 }
 
-static int run_job(struct run *run)
+static int run_here(struct run *run)
 {
 	const char *what = "socket";
+	int rc = ranks_prepare(&run->ranks);
+
+	if (!rc)
+		rc = ranks_start(&run->ranks, &run->out, run->err_to, &what);
+	return rc ? start_failed(run, rc, what) : loop(run);
+}
+
+static int run_on_hosts(struct run *run)
+{
+	const char *what = "secret";
+	int rc = ranks_make_secret(&run->ranks);
+
+	run->hosts = (struct hosts){
+		.ranks = &run->ranks,
+		.out = &run->out,
+		.err = run->err_to,
+		.events = {job_failed, rank_ended, host_lost, run},
+		.shell = run->args.remote_shell,
+		.agent = run->args.agent,
+		.env = run->args.env,
+	};
+	if (!rc)
+		rc = ranks_alloc(&run->ranks, run->args.places.slots);
+	if (!rc)
+		rc = hosts_open(&run->hosts, &run->args.places, &what);
+	rc = rc ? start_failed(run, rc, what) : loop(run);
+	hosts_free(&run->hosts);
+	return rc;
+}
+
+static int run_job(struct run *run)
+{
 	bool lost;
 	int rc;
 
 	sink_init(&run->out, STDOUT_FILENO);
 	sink_init(&run->err, STDERR_FILENO);
-	run->out.plain = run->err.plain = run->plain;
+	run->out.plain = run->err.plain = run->args.plain;
 	/* One sink keeps the lines of both whole and in order. */
 	run->err_to =
 		same_file(STDOUT_FILENO, STDERR_FILENO) ? &run->out : &run->err;
-	run->deadline =
-		run->timeout_ms ? now_ms() + run->timeout_ms : INT64_MAX;
+	run->deadline = run->args.timeout_ms ? now_ms() + run->args.timeout_ms
+					     : INT64_MAX;
+	run->settled = INT64_MAX;
+	run->ranks.n = run->args.n;
+	run->ranks.provider = run->args.provider;
+	run->ranks.command = run->args.command;
 	rc = take_signals(run);
 	if (!rc)
-		rc = ranks_prepare(&run->ranks);
-	if (!rc)
-		rc = ranks_start(&run->ranks, &run->out, run->err_to, &what);
-	rc = rc ? start_failed(run, rc, what) : loop(run);
+		rc = run->args.places.n ? run_on_hosts(run) : run_here(run);
 	ranks_free(&run->ranks);
 	/* a reader that has gone wants no more; all else is a loss */
 	lost = run->out.broken && run->out.error != EPIPE;
@@ -409,134 +538,6 @@ static int run_job(struct run *run)
 	sink_end(&run->out);
 	sink_end(&run->err);
 	return rc || (lost && !run->status) ? EXIT_LAUNCHER : run->status;
-}
-
-/* ---- arguments ---- */
-
-static void usage(FILE *to)
-{
-	fputs("usage: verbena-run [-n N] [--provider P] [--timeout S] "
-	      "[--no-prefix]\n"
-	      "                   COMMAND...\n"
-	      "\n"
-	      "Start N ranks of COMMAND on this machine as one verbena job.\n"
-	      "\n"
-	      "  -n N           ranks (default: the number of processors)\n"
-	      "  --provider P   shm, verbs or ucx for all connections "
-	      "(VBN_PROVIDER)\n"
-	      "  --timeout S    stop the job after S seconds, exit with 124\n"
-	      "  --no-prefix    no rank in front of each line of output\n"
-	      "  --help         this text\n"
-	      "\n"
-	      "Each line of output has its rank in front. When a rank fails, "
-	      "the others\n"
-	      "are stopped, and its status is the exit status (128 + signal "
-	      "if killed).\n",
-	      to);
-}
-
-static int bad(const char *what, const char *value, const char *why)
-{
-	fprintf(stderr, "verbena-run: %s%s%s; see verbena-run --help\n", what,
-		value, why);
-	return 2;
-}
-
-static int processors(void)
-{
-	cpu_set_t set;
-
-	if (!sched_getaffinity(0, sizeof(set), &set) && CPU_COUNT(&set) > 0)
-		return CPU_COUNT(&set);
-	return 1;
-}
-
-static bool parse_ranks(const char *text, int *n)
-{
-	char *end;
-	long value;
-
-	errno = 0;
-	value = strtol(text, &end, 10);
-	if (errno || end == text || *end || value < 1 || value > RANKS_MAX)
-		return false;
-	*n = (int)value;
-	return true;
-}
-
-static bool parse_seconds(const char *text, int64_t *ms)
-{
-	char *end;
-	double value;
-
-	errno = 0;
-	value = strtod(text, &end);
-	if (errno || end == text || *end || !(value >= 0.001) || value > 1e9)
-		return false;
-	*ms = (int64_t)(value * 1000);
-	return true;
-}
-
-static bool known_provider(const char *name)
-{
-	return !strcmp(name, "shm") || !strcmp(name, "verbs") ||
-	       !strcmp(name, "ucx");
-}
-
-/* -1: go on; else the exit status. */
-static int parse(int argc, char **argv, struct run *run)
-{
-	static const struct option options[] = {
-		{"ranks", required_argument, NULL, 'n'},
-		{"provider", required_argument, NULL, 'p'},
-		{"timeout", required_argument, NULL, 't'},
-		{"no-prefix", no_argument, NULL, 'x'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
-	char letter[] = "-?";
-	int c;
-
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, "+:n:h", options, NULL)) != -1)
-		switch (c) {
-		case 'n':
-			if (!parse_ranks(optarg, &run->ranks.n))
-				return bad("-n ", optarg,
-					   ": it must be a number from 1 to "
-					   "1024");
-			break;
-		case 'p':
-			if (!known_provider(optarg))
-				return bad("--provider ", optarg,
-					   ": it must be shm, verbs or ucx");
-			run->ranks.provider = optarg;
-			break;
-		case 't':
-			if (!parse_seconds(optarg, &run->timeout_ms))
-				return bad("--timeout ", optarg,
-					   ": it must be a number of seconds "
-					   "above 0");
-			break;
-		case 'x':
-			run->plain = true;
-			break;
-		case 'h':
-			usage(stdout);
-			return fflush(stdout) ? EXIT_LAUNCHER : 0;
-		case ':':
-			return bad("", argv[optind - 1], " needs a value");
-		default:
-			if (!strncmp(argv[optind - 1], "--", 2))
-				return bad("unknown option ", argv[optind - 1],
-					   "");
-			letter[1] = (char)optopt;
-			return bad("unknown option ", letter, "");
-		}
-	if (optind == argc)
-		return bad("no COMMAND", "", "");
-	run->ranks.command = argv + optind;
-	return -1;
 }
 
 /* What we open must not become a standard stream that was closed. */
@@ -553,10 +554,15 @@ static void fill_standard_streams(void)
 
 int main(int argc, char **argv)
 {
-	struct run run = {.ranks.n = processors()};
+	struct run run = {.ranks.listen_fd = -1};
 	int status;
 
 	fill_standard_streams();
-	status = parse(argc, argv, &run);
-	return status >= 0 ? status : run_job(&run);
+	if (argc == 2 && !strcmp(argv[1], "--agent"))
+		return agent_main();
+	status = arguments_read(argc, argv, &run.args);
+	if (status < 0)
+		status = run_job(&run);
+	arguments_free(&run.args);
+	return status;
 }
