@@ -169,10 +169,10 @@ struct peer {
 	struct vbn_ep *ep;
 
 	/* As its sender. */
-	bool opened;	   /* its open message has come */
-	bool told;	   /* ours was sent */
-	unsigned tag;	   /* it wants notifies to carry this */
-	bool lingers;	   /* what was posted may need our progress to leave */
+	bool opened;  /* its open message has come */
+	bool told;    /* ours was sent */
+	unsigned tag; /* it wants notifies to carry this */
+	bool lingers; /* what was posted may need our progress to leave */
 	bool has_landing;
 	struct vbn_rkey landing; /* of its slots for us */
 	unsigned slots;
@@ -466,6 +466,11 @@ void trace_call(const struct vbn_coll *coll);
 /* fail.c */
 uint64_t coll_now_ns(void);
 uint64_t coll_now_ms(void);
+/*
+ * Why a pool gave no memory (vbn_error() has the words): new slabs are told to
+ * rank 0, so it may be that which has died.
+ */
+int comm_no_memory(const struct vbn_comm *comm);
 /* Break @comm: calls in flight end with @err, peers are told. */
 void comm_fail(struct vbn_comm *comm, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -97,7 +97,7 @@ static int share_input(struct vbn_comm *comm, struct vbn_coll *coll)
 		if (pool)
 			coll->staged = vbn_pool_alloc(pool, coll->in_bytes, 64);
 		if (!coll->staged)
-			return -ENOMEM;
+			return comm_no_memory(comm);
 	}
 	memcpy(coll->staged, in, coll->in_bytes);
 	return vbn_rkey_of(comm->job, coll->staged, coll->in_bytes,

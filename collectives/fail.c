@@ -28,6 +28,11 @@ uint64_t coll_now_ms(void)
 	return coll_now_ns() / 1000000;
 }
 
+int comm_no_memory(const struct vbn_comm *comm)
+{
+	return vbn_job_rank_dead(comm->job, 0) ? -ECONNRESET : -ENOMEM;
+}
+
 static void add(char *text, size_t room, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

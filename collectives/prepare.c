@@ -426,7 +426,7 @@ static int take_memory(struct vbn_coll *coll)
 	if (!pool)
 		return -ENOMEM;
 	coll->scratch = vbn_pool_alloc(pool, elements * coll->combine.wide, 64);
-	return coll->scratch ? 0 : -ENOMEM;
+	return coll->scratch ? 0 : comm_no_memory(coll->comm);
 }
 
 static int check_request(const struct vbn_comm *comm,

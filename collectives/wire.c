@@ -40,7 +40,7 @@ static int make_landing(struct peer *peer)
 	if (pool)
 		peer->memory = vbn_pool_alloc(
 			pool, comm->slots * comm->slot_bytes, 4096);
-	return peer->memory ? 0 : -ENOMEM;
+	return peer->memory ? 0 : comm_no_memory(comm);
 }
 
 int wire_open(struct peer *peer, bool landing)

@@ -22,8 +22,9 @@
 
 enum connect_type { ASK = 1, OFFER, ANSWER, READY, REFUSE, CLOSE };
 
-#define WHY_MAX 480
-#define HEADER	17 /* to, from: u32 each; generation u64; provider u8 */
+#define WHY_MAX	  480
+#define HEADER	  17   /* to, from: u32 each; generation u64; provider u8 */
+#define CHECKSUMS 0x80 /* with the provider: the sender's has them */
 
 /*
  * One pair of contexts. Control thread only. It stays when its connection is
@@ -48,6 +49,7 @@ struct incoming {
 	int from_rank, from, to;
 	uint64_t generation;
 	unsigned provider;
+	bool checksums;
 	const uint8_t *data;
 	size_t len;
 };
@@ -125,7 +127,7 @@ static void send_to(struct connect *c, enum connect_type type,
 	p = put_u32(p, (uint32_t)c->peer);
 	p = put_u32(p, (uint32_t)c->index);
 	p = put_u64(p, c->generation);
-	*p++ = (uint8_t)c->provider;
+	*p++ = (uint8_t)c->provider | (c->job->checksum ? CHECKSUMS : 0);
 	if (a) {
 		p = put_u16(p, (uint16_t)a->len);
 		memcpy(p, a->data, a->len);
@@ -423,6 +425,11 @@ static void on_offer(struct vbn_job *job, const struct incoming *in)
 		return refuse(job, in, "the peer's context is closed");
 	if (!split_offer(in, &address, &offer))
 		return refuse_offer(job, in, c, "the offer is malformed");
+	if (in->checksums != job->checksum)
+		return refuse_offer(
+			job, in, c,
+			"VBN_CHECKSUM is 1 on one side only: set it "
+			"to the same on all ranks");
 	if (!ctx->pctx[in->provider])
 		return refuse_offer(job, in, c,
 				    ctx_why_without(ctx, (int)in->provider));
@@ -524,7 +531,8 @@ void connect_message(void *arg, int from, unsigned type, const void *data,
 			       .to = (int)get_u32(p),
 			       .from = (int)get_u32(p + 4),
 			       .generation = get_u64(p + 8),
-			       .provider = p[16],
+			       .provider = p[16] & ~CHECKSUMS,
+			       .checksums = p[16] & CHECKSUMS,
 			       .data = p + HEADER,
 			       .len = len - HEADER};
 	if (in.to < 0 || in.to >= CTX_MAX || in.from < 0 || in.from >= CTX_MAX)

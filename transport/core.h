@@ -15,6 +15,7 @@
 #include "error.h"
 #include "memory.h"
 #include "provider.h"
+#include "providers/fault/plan.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -31,15 +32,18 @@
 #define LEAVE_GRACE_MS 200
 
 enum message_kind {
-	MESSAGE_CREDIT = 1, /* u32: credits returned */
-	MESSAGE_USER,	    /* u32: channel */
-	MESSAGE_EAGER,	    /* a send with its data */
-	MESSAGE_RENDEZVOUS, /* a send to be fetched: u64[0] cookie,
-			       u64[1] length; data: packed rkey */
-	MESSAGE_FETCHED,    /* u64[0] cookie, u32: errno */
-	MESSAGE_ATOMIC,	    /* for the target to do: u32 1 compare-swap;
-			       u64: address, operand, compare; data: cookie */
-	MESSAGE_ATOMIC_DONE /* u64[0] cookie, u64[1] value before, u32 errno */
+	MESSAGE_CREDIT = 1,  /* u32: credits returned */
+	MESSAGE_USER,	     /* u32: channel */
+	MESSAGE_EAGER,	     /* a send with its data */
+	MESSAGE_RENDEZVOUS,  /* a send to be fetched: u64[0] cookie,
+				u64[1] length, u64[2] checksum or 0; data:
+				packed rkey */
+	MESSAGE_FETCHED,     /* u64[0] cookie, u32: errno */
+	MESSAGE_ATOMIC,	     /* for the target to do: u32 1 compare-swap;
+				u64: address, operand, compare; data: cookie */
+	MESSAGE_ATOMIC_DONE, /* u64[0] cookie, u64[1] value before, u32 errno */
+	MESSAGE_SUMS,	     /* checksum.c's */
+	MESSAGE_SUMS_SEEN
 };
 
 /* ---- job ---- */
@@ -74,7 +78,9 @@ struct import_table {
 
 struct vbn_job {
 	int rank, nranks, timeout_ms;
-	int forced; /* enum provider_id, or -1 */
+	int forced;    /* enum provider_id, or -1 */
+	bool checksum; /* VBN_CHECKSUM */
+	struct fault_plan fault;
 	uint64_t host_id;
 	struct control *control;
 	struct job_provider providers[PROVIDERS];
@@ -139,7 +145,7 @@ struct fetch {
 	struct vbn_op *recv; /* NULL once completed */
 	struct vbn_ep *ep;
 	void *buf;
-	uint64_t cookie;
+	uint64_t cookie, sum;
 	size_t len;
 	struct vbn_rkey rkey;
 	int status;
@@ -201,6 +207,8 @@ struct vbn_ctx {
 	bool gone_unchecked; /* ep_check_gone() is due */
 	int leaving;	     /* endpoints whose peer has left, not failed yet */
 	int nactive;
+	bool detour; /* arrivals go the long way: some are parked, or tapped */
+	bool tapped;
 	struct op_list deferred;
 	struct parked *parked, **parked_tail;
 	struct vbn_ep *pumping; /* endpoints with a pump or owed messages */
@@ -222,6 +230,7 @@ struct vbn_ctx {
 	bool woken;		     /* wake_fd may hold something */
 	bool stage_missed;	     /* no memory to stage in: said so */
 	int spin_polls, yield_polls; /* before it sleeps */
+	uint64_t switched_ns; /* a yield that lasts longer let others run */
 	unsigned deaths_seen;
 	uint64_t gone_since_ms;	    /* 0: nothing to check */
 	struct vbn_ctx_hook *hooks; /* to run when it closes */
@@ -268,7 +277,7 @@ struct unexpected {
 	struct unexpected *next;
 	bool rendezvous;
 	uint64_t generation; /* of the connection it came by */
-	uint64_t cookie;
+	uint64_t cookie, sum;
 	size_t len;
 	uint8_t data[];
 };
@@ -309,6 +318,7 @@ struct vbn_ep {
 	struct unexpected *unexpected, **unexpected_tail;
 	uint64_t leave_at_ms; /* 0: the peer has not left */
 	bool peer_closed;     /* it has closed this connection */
+	struct tap *tap;
 	struct vbn_ep *next_pumping;
 	bool in_pumping;
 	struct vbn_ep *next_hash;

@@ -52,6 +52,11 @@ static void call(struct vbn_ep *ep, uint64_t generation, unsigned channel,
 	ep_return_credit(ep, generation);
 }
 
+static void set_detour(struct vbn_ctx *ctx)
+{
+	ctx->detour = ctx->tapped || ctx->parked;
+}
+
 static void park(struct vbn_ep *ep, unsigned channel, bool is_message,
 		 uint32_t value, const void *data, size_t len)
 {
@@ -73,6 +78,7 @@ static void park(struct vbn_ep *ep, unsigned channel, bool is_message,
 	ctx->todo = true;
 	*ctx->parked_tail = parked;
 	ctx->parked_tail = &parked->next;
+	set_detour(ctx);
 	ep_keep(ep);
 }
 
@@ -120,6 +126,7 @@ void parked_deliver(struct vbn_ctx *ctx)
 		     parked->len);
 		free(parked);
 	}
+	set_detour(ctx);
 }
 
 void parked_free(struct vbn_ctx *ctx)
@@ -138,21 +145,36 @@ void core_credit_back(struct vbn_ep *ep)
 	ep->tx_credits++;
 }
 
+static void notify_slowly(struct vbn_ep *ep, uint32_t imm)
+{
+	deliver(ep, imm >> 28, false, imm & VBN_NOTIFY_MAX, NULL, 0);
+}
+
+static __attribute__((noinline)) void notify_by_detour(struct vbn_ep *ep,
+						       uint32_t imm)
+{
+	if (ep->tap)
+		ep->tap->notify(ep->tap, imm);
+	else
+		notify_slowly(ep, imm);
+}
+
 void core_notify(struct vbn_ep *ep, uint32_t imm)
 {
 	const struct channel *ch = &ep->ctx->channels[imm >> 28];
 	uint64_t generation = ep->generation;
 
-	if (ep->ctx->parked || !ch->notify) {
-		deliver(ep, imm >> 28, false, imm & VBN_NOTIFY_MAX, NULL, 0);
+	if (ep->ctx->detour || !ch->notify) {
+		notify_by_detour(ep, imm);
 		return;
 	}
 	ch->notify(ch->notify_arg, ep, imm & VBN_NOTIFY_MAX);
 	ep_return_credit(ep, generation);
 }
 
-void core_message(struct vbn_ep *ep, const struct message_header *header,
-		  const void *data, size_t len)
+static inline __attribute__((always_inline)) void message(
+	struct vbn_ep *ep, const struct message_header *header,
+	const void *data, size_t len)
 {
 	switch (header->kind) {
 	case MESSAGE_EAGER:
@@ -172,6 +194,43 @@ void core_message(struct vbn_ep *ep, const struct message_header *header,
 	default:
 		send_deliver(ep, header, data, len);
 	}
+}
+
+void core_message(struct vbn_ep *ep, const struct message_header *header,
+		  const void *data, size_t len)
+{
+	if (__builtin_expect(ep->tap != NULL, 0))
+		ep->tap->message(ep->tap, header, data, len);
+	else
+		message(ep, header, data, len);
+}
+
+void core_tap(struct vbn_ep *ep, struct tap *tap)
+{
+	if (tap) {
+		tap->ep = ep;
+		tap->above = ep->tap;
+		ep->ctx->tapped = true;
+		set_detour(ep->ctx);
+	}
+	ep->tap = tap;
+}
+
+void tap_notify(struct tap *tap, uint32_t imm)
+{
+	if (tap->above)
+		tap->above->notify(tap->above, imm);
+	else
+		notify_slowly(tap->ep, imm);
+}
+
+void tap_message(struct tap *tap, const struct message_header *header,
+		 const void *data, size_t len)
+{
+	if (tap->above)
+		tap->above->message(tap->above, header, data, len);
+	else
+		message(tap->ep, header, data, len);
 }
 
 int vbn_notify_handler(struct vbn_ctx *ctx, unsigned channel,
@@ -198,6 +257,16 @@ int vbn_message_handler(struct vbn_ctx *ctx, unsigned channel,
 	ctx->channels[channel].message = fn;
 	ctx->channels[channel].message_arg = arg;
 	return 0;
+}
+
+static void dump_providers(const struct vbn_ctx *ctx, FILE *out)
+{
+	for (int i = 0; i < PROVIDERS; i++) {
+		const struct provider *ops = ctx->job->providers[i].ops;
+
+		if (ctx->pctx[i] && ops->dump)
+			ops->dump(ctx->pctx[i], out);
+	}
 }
 
 void vbn_ctx_dump(const struct vbn_ctx *ctx, FILE *out)
@@ -232,4 +301,5 @@ void vbn_ctx_dump(const struct vbn_ctx *ctx, FILE *out)
 			fprintf(out, "verbena: rank %d ctx %d %s %llu\n",
 				ctx->job->rank, ctx->index, rows[i].name,
 				(unsigned long long)rows[i].value);
+	dump_providers(ctx, out);
 }

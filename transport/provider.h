@@ -242,6 +242,12 @@ struct provider {
 	 * when no memory can be mapped.
 	 */
 	int (*map)(void *conn, void *key, uint64_t remote, void **ptr);
+
+	/*
+	 * [ctx] Counters of its own, a line each, as vbn_ctx_dump() has them.
+	 * Optional.
+	 */
+	void (*dump)(void *pctx, FILE *out);
 };
 
 /* ---- what the core offers to providers ---- */
@@ -289,6 +295,25 @@ static inline void put_begin(struct vbn_counters *counters, struct vbn_op *op,
 VBN_API void vbn_ctx_wake(struct vbn_ctx *ctx);
 /* [any] The context's wake-up descriptor, to give to peers (shm). */
 VBN_API int vbn_ctx_wake_fd(const struct vbn_ctx *ctx);
+
+/*
+ * For a provider around another (wrap.h). What comes by an endpoint's
+ * connection is a tap's before it is the core's; of several the first is the
+ * one set last. A tap passes it on now, later, or not at all, but in order.
+ */
+struct tap {
+	void (*notify)(struct tap *tap, uint32_t imm);
+	void (*message)(struct tap *tap, const struct message_header *header,
+			const void *data, size_t len);
+	struct vbn_ep *ep; /* these two are core_tap()'s */
+	struct tap *above;
+};
+/* [ctx] NULL: none any more. */
+void core_tap(struct vbn_ep *ep, struct tap *tap);
+/* [ctx, in progress] Pass it on. The connection may be closed afterwards. */
+void tap_notify(struct tap *tap, uint32_t imm);
+void tap_message(struct tap *tap, const struct message_header *header,
+		 const void *data, size_t len);
 
 /*
  * [ctx] A put with notify was refused by the target, but the connection lives:

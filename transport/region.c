@@ -149,6 +149,8 @@ static void looked_up(void *arg, int err, const void *value, size_t len)
 		err = p->ops->region_import(p->pjob, import->rank, import->base,
 					    import->length, import->announce,
 					    &import->handle);
+	if (err == -ENOENT) /* withdrawn since it was announced */
+		err = -EKEYREJECTED;
 	if (err && err != -EKEYREJECTED)
 		import->why = strdup(vbn_error());
 	if (err && err != -EKEYREJECTED && err != -ECANCELED)
@@ -156,9 +158,11 @@ static void looked_up(void *arg, int err, const void *value, size_t len)
 			"rank %d: region %u of rank %d cannot be reached: %s",
 			import->job->rank, import->region, import->rank,
 			vbn_error());
-	/* these two mean something else in the table */
-	if (err == -EAGAIN || err == -ENOENT)
+	if (err == -EAGAIN) /* means something else in the table */
 		err = -EIO;
+	/* its process is gone, and the news of it has not come yet */
+	if (err == -ECONNREFUSED || err == -EPIPE)
+		err = -ECONNRESET;
 	import_done(import, err);
 	import_put(import);
 }

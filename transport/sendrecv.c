@@ -6,8 +6,10 @@
  * endpoint.
  *
  * op->priv of a receive that waits for its fetch: 1 buffer, 2 cookie,
- * 3 length, 4..6 packed key. Of a large send: 2 stage. Word 0 links.
+ * 3 length, 4..6 packed key, 7 checksum. Of a large send: 2 stage. Word 0
+ * links.
  */
+#include "checksum.h"
 #include "core.h"
 
 #include <errno.h>
@@ -96,8 +98,10 @@ static int readable(struct vbn_ep *ep, const void *buf, size_t len,
 	if (!mem || !(mem->access & VBN_ACCESS_READ)) {
 		pool = job_staging(ctx->job);
 		*stage = pool ? vbn_pool_alloc(pool, len, 0) : NULL;
-		if (!*stage)
-			return -ENOMEM; /* the pool has said why */
+		if (!*stage) /* the pool has said why: it asks the store, too */
+			return control_rank_dead(ctx->job->control, 0)
+				       ? -ECONNRESET
+				       : -ENOMEM;
 		memcpy(*stage, buf, len);
 		mem = memmap_find(ctx->reader, *stage, len);
 		buf = *stage;
@@ -128,6 +132,8 @@ static int send_large(struct vbn_ep *ep, struct vbn_op *op, const void *buf,
 	if (err)
 		return err;
 	vbn_rkey_pack(&rkey, packed);
+	if (ep->ctx->job->checksum)
+		header.u64[2] = checksum_of(buf, len);
 	err = ep_message(ep, &header, packed, sizeof(packed));
 	if (err) {
 		if (stage)
@@ -230,9 +236,28 @@ static void fetch_over(struct fetch *fetch, int status)
 		core_complete(fetch->ep->ctx, recv, status);
 }
 
+/* What was fetched is what the sender has summed. */
+static int compare(const struct fetch *fetch)
+{
+	const struct vbn_rkey *rkey = &fetch->rkey;
+
+	if (!fetch->sum || fetch->sum == checksum_of(fetch->buf, fetch->len))
+		return 0;
+	vbn_log(VBN_WARN,
+		"rank %d: checksum: a send of %zu bytes from rank %d (region "
+		"%u, address 0x%llx there) did not arrive as it was sent",
+		fetch->ep->ctx->job->rank, fetch->len, fetch->ep->rank,
+		rkey->region, (unsigned long long)rkey->base);
+	return -EBADMSG;
+}
+
 static void fetch_done(struct vbn_op *op)
 {
-	fetch_over(op->arg, op->status);
+	struct fetch *fetch = op->arg;
+
+	/* once its endpoint has failed, the buffer is the user's again */
+	fetch_over(fetch,
+		   op->status || !fetch->recv ? op->status : compare(fetch));
 }
 
 /* Take a struct fetch for a matched large receive; false: none free. */
@@ -249,6 +274,7 @@ static bool fetch_begin(struct vbn_ep *ep, struct vbn_op *op)
 	fetch->buf = (void *)op->priv[1];
 	fetch->cookie = op->priv[2];
 	fetch->len = op->priv[3];
+	fetch->sum = op->priv[7];
 	fetch->state = FETCH_POST;
 	vbn_rkey_unpack(&fetch->rkey, (const uint8_t *)&op->priv[4]);
 	while (*tail)
@@ -264,10 +290,12 @@ static bool fetch_begin(struct vbn_ep *ep, struct vbn_op *op)
 }
 
 static void match_large(struct vbn_ep *ep, struct vbn_op *op, uint64_t cookie,
-			size_t len, const uint8_t *packed, uint64_t generation)
+			size_t len, uint64_t sum, const uint8_t *packed,
+			uint64_t generation)
 {
 	op->priv[2] = cookie;
 	op->priv[3] = len;
+	op->priv[7] = sum;
 	memcpy(&op->priv[4], packed, VBN_RKEY_BYTES);
 	op_push(&ep->fetching, op);
 	ep_want_pump(ep);
@@ -289,7 +317,8 @@ static int match_small(struct vbn_ep *ep, struct vbn_op *op, const void *data,
 }
 
 static void keep_unexpected(struct vbn_ep *ep, bool rendezvous, uint64_t cookie,
-			    size_t len, const void *data, size_t data_len)
+			    uint64_t sum, size_t len, const void *data,
+			    size_t data_len)
 {
 	struct unexpected *u = malloc(sizeof(*u) + data_len);
 
@@ -301,6 +330,7 @@ static void keep_unexpected(struct vbn_ep *ep, bool rendezvous, uint64_t cookie,
 	u->rendezvous = rendezvous;
 	u->generation = ep->generation;
 	u->cookie = cookie;
+	u->sum = sum;
 	u->len = len;
 	if (data_len)
 		memcpy(u->data, data, data_len);
@@ -322,11 +352,11 @@ void send_deliver(struct vbn_ep *ep, const struct message_header *header,
 		return; /* nothing of ours */
 	op = op_pop(&ep->recvs);
 	if (op)
-		match_large(ep, op, header->u64[0], header->u64[1], data,
-			    ep->generation);
+		match_large(ep, op, header->u64[0], header->u64[1],
+			    header->u64[2], data, ep->generation);
 	else
-		keep_unexpected(ep, true, header->u64[0], header->u64[1], data,
-				len);
+		keep_unexpected(ep, true, header->u64[0], header->u64[2],
+				header->u64[1], data, len);
 }
 
 void eager_deliver(struct vbn_ep *ep, const void *data, size_t len)
@@ -337,7 +367,7 @@ void eager_deliver(struct vbn_ep *ep, const void *data, size_t len)
 		core_complete(ep->ctx, op,
 			      match_small(ep, op, data, len, ep->generation));
 	else
-		keep_unexpected(ep, false, 0, len, data, len);
+		keep_unexpected(ep, false, 0, 0, len, data, len);
 }
 
 int vbn_recv(struct vbn_ep *ep, struct vbn_op *op, void *buf, size_t len)
@@ -366,7 +396,8 @@ int vbn_recv(struct vbn_ep *ep, struct vbn_op *op, void *buf, size_t len)
 	if (!u->next)
 		ep->unexpected_tail = &ep->unexpected;
 	if (u->rendezvous)
-		match_large(ep, op, u->cookie, u->len, u->data, u->generation);
+		match_large(ep, op, u->cookie, u->len, u->sum, u->data,
+			    u->generation);
 	else
 		core_defer(ep->ctx, op,
 			   match_small(ep, op, u->data, u->len, u->generation));

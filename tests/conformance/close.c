@@ -17,6 +17,12 @@ struct flight {
 	int done, taken;
 };
 
+struct flight_post {
+	struct vbn_ep *ep;
+	const struct vbn_rkey *rkey;
+	const struct buffer *local;
+};
+
 static void flight_done(struct vbn_op *op)
 {
 	struct flight *f = op->arg;
@@ -25,12 +31,27 @@ static void flight_done(struct vbn_op *op)
 	f->done++;
 }
 
+static int flight_post_one(const struct flight_post *p, struct vbn_op *op,
+			   int i)
+{
+	if (i % 4 == 0)
+		return vbn_put(p->ep, op, p->local->data, p->local->len,
+			       p->rkey, 0, i % 8 ? 0 : VBN_MORE);
+	if (i % 4 == 1)
+		return vbn_get(p->ep, op, p->local->data, p->local->len,
+			       p->rkey, 0, 0);
+	if (i % 4 == 2)
+		return vbn_send(p->ep, op, p->local->data, 20000, 0);
+	return vbn_recv(p->ep, op, p->local->data, p->local->len);
+}
+
 /* Post until FLIGHT are taken or the library has enough. The region is known
  * by then, so that the first ones are taken at once. */
 static void flight_post(struct flight *f, struct vbn_ep *ep,
 			const struct vbn_rkey *rkey, struct buffer *local)
 {
 	struct vbn_op *first = t_alloc(f->t, sizeof(*first));
+	const struct flight_post p = {ep, rkey, local};
 
 	if (!t_ok(f->t,
 		  put((struct post){ep, first, rkey, 0, 0}, local->data, 8),
@@ -39,20 +60,12 @@ static void flight_post(struct flight *f, struct vbn_ep *ep,
 		return;
 	for (int i = 0; i < FLIGHT; i++) {
 		struct vbn_op *op = &f->ops[i];
-		int rc;
+		int rc = -EAGAIN;
 
 		op->done = flight_done;
 		op->arg = f;
-		if (i % 4 == 0)
-			rc = vbn_put(ep, op, local->data, local->len, rkey, 0,
-				     i % 8 ? 0 : VBN_MORE);
-		else if (i % 4 == 1)
-			rc = vbn_get(ep, op, local->data, local->len, rkey, 0,
-				     0);
-		else if (i % 4 == 2)
-			rc = vbn_send(ep, op, local->data, 20000, 0);
-		else
-			rc = vbn_recv(ep, op, local->data, local->len);
+		for (int k = 0; k < AGAIN_MOST && rc == -EAGAIN; k++)
+			rc = flight_post_one(&p, op, i);
 		if (rc == -EAGAIN)
 			break;
 		if (!t_ok(f->t, rc, "posting"))

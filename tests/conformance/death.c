@@ -173,7 +173,9 @@ static bool until_dead(struct party *p, enum traffic traffic, bool dies)
 		if (!dies && vbn_ep_status(p->to_victim) == -ECONNRESET)
 			return true;
 		for (int i = 0; i < PENDING; i++)
-			if (p->ops[i].status == 0 && traffic != NOTHING) {
+			if ((p->ops[i].status == 0 ||
+			     p->ops[i].status == -EAGAIN) &&
+			    traffic != NOTHING) {
 				p->completions[i] = 0;
 				rc[i] = post_traffic(p, traffic, i);
 			}
@@ -194,6 +196,8 @@ static void all_end(struct party *p, double moment)
 			     i, now() - moment) ||
 		    !t_check(p->t,
 			     p->ops[i].status == 0 ||
+				     p->ops[i].status ==
+					     -EAGAIN || /* refused */
 				     p->ops[i].status == -ECONNRESET,
 			     "operation %d: %s", i, err_name(p->ops[i].status)))
 			return;

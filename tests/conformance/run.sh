@@ -6,11 +6,12 @@
 # with 0 only if every listed case has passed or been skipped.
 #
 # usage: tests/conformance/run.sh PROVIDER [--build DIR] [--max-size BYTES]
-#        [--filter NAME] [--timeout SECONDS]
+#        [--filter NAME] [--timeout SECONDS] [--ranks N]
+#   --ranks N   only the cases of so many ranks, 2 or 3
 set -u
 
 usage() {
-	sed -n '8,9s/^# //p' "$0" >&2
+	sed -n '8,10s/^# //p' "$0" >&2
 	exit 2
 }
 
@@ -20,6 +21,7 @@ provider=$1
 shift
 build=$root/build
 timeout=900
+only=
 args=()
 while [ $# -gt 0 ]; do
 	[ $# -ge 2 ] || usage
@@ -27,6 +29,7 @@ while [ $# -gt 0 ]; do
 	--build) build=$2 ;;
 	--max-size | --filter) args+=("$1" "$2") ;;
 	--timeout) timeout=$2 ;;
+	--ranks) only=$2 ;;
 	*) usage ;;
 	esac
 	shift 2
@@ -61,6 +64,7 @@ run() {
 }
 
 expect() {
+	[ -z "$only" ] || [ "$only" = "$1" ] || return
 	"$suite" --list "${args[@]}" | awk -v n="$1" '$1 == n { print $2 }'
 }
 

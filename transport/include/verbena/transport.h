@@ -19,7 +19,8 @@
  * Completion status: 0; -ECANCELED flushed by a close; -ECONNRESET the peer
  * is gone or the connection broke; -EMSGSIZE receive too small; -EACCES the
  * target refused the access; -EPERM (shm) the kernel does not let this process
- * at the target's memory, which is not of a pool; -EIO other device error.
+ * at the target's memory, which is not of a pool; -EBADMSG (VBN_CHECKSUM=1) the
+ * data did not arrive as it was sent; -EIO other device error.
  *
  * Order, per endpoint: puts may land in any order; a notify, a message and a
  * send are delivered in the order posted, each after the data of all puts
@@ -111,6 +112,7 @@ struct vbn_ctx_hook {
 };
 VBN_API void vbn_ctx_at_close(struct vbn_ctx *ctx, struct vbn_ctx_hook *hook);
 
+/* The context's index among the rank's, and its job. */
 VBN_API int vbn_ctx_index(const struct vbn_ctx *ctx);
 VBN_API struct vbn_job *vbn_ctx_job(const struct vbn_ctx *ctx);
 
@@ -145,7 +147,7 @@ VBN_API int vbn_wait(struct vbn_ctx *ctx, struct vbn_op *op, int timeout_ms);
  */
 VBN_API int vbn_ep_open(struct vbn_ep **ep, struct vbn_ctx *ctx, int rank,
 			int index);
-/* In a message's handler: the message's data is gone afterwards. */
+/* Close. In a message's handler: the message's data is gone afterwards. */
 VBN_API void vbn_ep_close(struct vbn_ep *ep);
 
 /* Wait until connected: 0, -ETIMEDOUT, or why it failed. Blocking. */
@@ -160,18 +162,18 @@ VBN_API const char *vbn_ep_provider(const struct vbn_ep *ep);
 
 /* ---- memory ---- */
 
-#define VBN_ACCESS_LOCAL  0u
-#define VBN_ACCESS_READ	  (1u << 0) /* peers may get */
-#define VBN_ACCESS_WRITE  (1u << 1) /* peers may put */
-#define VBN_ACCESS_ATOMIC (1u << 2) /* peers may use atomics */
-#define VBN_ACCESS_ALL	  (VBN_ACCESS_READ | VBN_ACCESS_WRITE | VBN_ACCESS_ATOMIC)
-
 /*
  * Register memory of the caller's (any address and length > 0) with every
  * provider, once per device. The caller keeps it mapped until deregistered.
  * Blocks for one control-plane request when peers may access it. -ENOMEM
  * names the limit that was met. Thread-safe.
  */
+#define VBN_ACCESS_LOCAL  0u
+#define VBN_ACCESS_READ	  (1u << 0) /* peers may get */
+#define VBN_ACCESS_WRITE  (1u << 1) /* peers may put */
+#define VBN_ACCESS_ATOMIC (1u << 2) /* peers may use atomics */
+#define VBN_ACCESS_ALL	  (VBN_ACCESS_READ | VBN_ACCESS_WRITE | VBN_ACCESS_ATOMIC)
+
 VBN_API int vbn_mem_register(struct vbn_mem **mem, struct vbn_job *job,
 			     void *addr, size_t len, unsigned access);
 /* No operation may be in flight on it. Later use of its keys fails. */
@@ -248,15 +250,16 @@ VBN_API void vbn_pool_free(struct vbn_pool *pool, void *ptr);
 
 /* ---- operations ---- */
 
-#define VBN_MORE (1u << 0) /* more follows at once: one doorbell for all */
-
 /*
  * One-sided. @local memory from a pool or registered is never copied; other
  * memory is staged through a pool where the provider needs registered memory
  * (verbs, ucx), and counted. len may be 0 (then @rkey may
  * be NULL) and above any device limit (split). A put completes when @local
- * may be reused; use flush or a notify to know of its landing.
+ * may be reused; use flush or a notify to know of its landing. @flags: 0 or
+ * VBN_MORE.
  */
+#define VBN_MORE (1u << 0) /* more follows at once: one doorbell for all */
+
 VBN_API int vbn_put(struct vbn_ep *ep, struct vbn_op *op, const void *local,
 		    size_t len, const struct vbn_rkey *rkey, uint64_t offset,
 		    unsigned flags);
@@ -381,6 +384,7 @@ struct vbn_counters {
 	uint64_t kicks;	      /* requests to wake a device that had stopped */
 };
 
+/* What the context has counted since it was opened. */
 VBN_API void vbn_ctx_counters(const struct vbn_ctx *ctx,
 			      struct vbn_counters *counters);
 /* One line per counter that is not 0. VBN_STATS=1 does it at close. */

@@ -219,6 +219,9 @@ void shm_conn_close(void *c, int status)
 	struct shm_ctx *pctx = conn->pctx;
 
 	(void)status; /* what is in flight is over, and has its own */
+	/* first: from here on what it sends from is its user's again */
+	atomic_store_explicit(&conn->tx.shared->closed, 1,
+			      memory_order_seq_cst);
 	if (conn->ep) {
 		for (int i = 0; i < pctx->nconns; i++)
 			if (pctx->conns[i] == conn) {

@@ -38,4 +38,12 @@ static inline void fence_light(bool needed)
 #endif
 }
 
+/* Loads before come before loads after. */
+static inline void fence_loads(void)
+{
+#ifndef __SANITIZE_THREAD__
+	atomic_thread_fence(memory_order_acquire);
+#endif
+}
+
 #endif

@@ -36,6 +36,7 @@ struct ring_shared {
 	_Alignas(64) _Atomic uint64_t head;
 	_Atomic uint64_t arena_head;
 	_Atomic uint32_t starved; /* the producer waits for room */
+	_Atomic uint32_t closed;  /* the producer's end is */
 	struct slot slots[RING_SLOTS];
 	_Alignas(64) uint8_t arena[RING_ARENA];
 };

@@ -326,12 +326,26 @@ static int shm_arm(void *p)
 	return -EAGAIN;
 }
 
+/* Then what was read last may be anything: a send that has ended there. */
+static bool peer_closed(const struct shm_conn *conn)
+{
+	fence_loads();
+	return atomic_load_explicit(&conn->rx.shared->closed,
+				    memory_order_relaxed);
+}
+
+/* Why a region does not live: one that has closed may have let go of all. */
+static int refused(const struct shm_conn *conn)
+{
+	return peer_closed(conn) ? -ECONNRESET : -EACCES;
+}
+
 static int write_region(struct shm_conn *conn, const struct put_args *args)
 {
 	const struct shm_region *region = args->key;
 
 	if (!shm_region_may(region, VBN_ACCESS_WRITE))
-		return -EACCES;
+		return refused(conn);
 	if (!region->map)
 		return shm_copy_across(conn, region, args->remote,
 				       (void *)(uintptr_t)args->local,
@@ -346,7 +360,7 @@ static int read_region(struct shm_conn *conn, const struct get_args *args)
 	const struct shm_region *region = args->key;
 
 	if (!shm_region_may(region, VBN_ACCESS_READ))
-		return -EACCES;
+		return refused(conn);
 	if (!region->map)
 		return shm_copy_across(conn, region, args->remote, args->local,
 				       args->len, false);
@@ -388,7 +402,7 @@ static int quick_put(struct quick *quick, struct vbn_op *op, const void *local,
 	if (live)
 		copy_bytes(to, local, len);
 	put_begin(conn->pctx->counters, op, len);
-	op_done(conn, op, live ? 0 : -EACCES);
+	op_done(conn, op, live ? 0 : refused(conn));
 	return 0;
 }
 
@@ -411,8 +425,11 @@ static struct quick *shm_quick(void *c)
 static int shm_get(void *c, struct vbn_op *op, const struct get_args *args)
 {
 	struct shm_conn *conn = c;
+	int err = read_region(conn, args);
 
-	op_done(conn, op, read_region(conn, args));
+	if (!err && peer_closed(conn))
+		err = -ECONNRESET;
+	op_done(conn, op, err);
 	return 0;
 }
 
@@ -424,7 +441,7 @@ static int shm_atomic(void *c, struct vbn_op *op,
 	uint64_t *word, old;
 
 	if (!shm_region_may(region, VBN_ACCESS_ATOMIC)) {
-		op_done(conn, op, -EACCES);
+		op_done(conn, op, refused(conn));
 		return 0;
 	}
 	if (!region->map)
