@@ -75,7 +75,9 @@ usage_errors() {
 
 	for arguments in "" "--" "--cpus -- true" "--cpus 0 -- true" \
 		"--memory x -- true" "--timeout" "--nonsense -- true" \
-		"--kvm --steady -- true" "true"; do
+		"--kvm --steady -- true" "true" "--hosts 3 -- true" \
+		"--rails 9 -- true" "--hosts 2 --ranks 1 -- true" \
+		"--hosts 2 --steady -- true" "--pids x -- true"; do
 		# shellcheck disable=SC2086 # words are wanted
 		run usage "$rxe" $arguments
 		status_is usage 2 && says usage '^rxe: ' || return
@@ -122,6 +124,33 @@ check "a command with much output" status_is streams 0
 check "standard output is exact" stream_is streams.out "$work/big"
 tac -s x "$work/big" >"$work/gib"
 check "standard error is exact and apart" stream_is streams.err "$work/gib"
+
+# One guest with two rails, the second one taken down; then two guests: names,
+# both exit statuses, ssh, and a host that outlives the other's failure.
+printf '%s\n' rxe0 rxe1 "4: ACTIVE" "1: DOWN" >"$work/rails"
+run rails "$rxe" --rails 2 -- sh -c '
+	cd /sys/class/infiniband && ls && ip link set veth2 down &&
+	cat rxe*/ports/1/state'
+check "two rails" status_is rails 0
+check "a rail that is down" stream_is rails.out "$work/rails"
+# shellcheck disable=SC2016 # the guests expand it
+run hosts "$rxe" --hosts 2 --rails 2 --grace 2 -- sh -c '
+	other=$((1 - VBN_GUEST_HOST))
+	echo $(hostname) of $VBN_GUEST_HOSTS sees \
+		$(ssh vbn-guest-$other hostname) and $(ls \
+		/sys/class/infiniband)
+	printf "no end"
+	[ $VBN_GUEST_HOST = 1 ] || { sleep 1000; exit 0; }
+	sleep 2; exit 5'
+printf '%s\n' "[host 0] no end" \
+	"[host 0] vbn-guest-0 of 2 sees vbn-guest-1 and rxe0 rxe1" \
+	"[host 1] no end" \
+	"[host 1] vbn-guest-1 of 2 sees vbn-guest-0 and rxe0 rxe1" >"$work/both"
+sort "$work/hosts.out" >"$work/sorted"
+check "two hosts: the status of the first that failed" status_is hosts 5
+check "two hosts: names, ssh, rails, whole lines" cmp "$work/sorted" "$work/both"
+check "the other is killed after the grace" says hosts \
+	"guest 0 still ran 2 s after guest 1"
 
 # Two at once: death by a signal with a process left behind; a kernel panic.
 # shellcheck disable=SC2016 # the guest expands it

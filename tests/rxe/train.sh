@@ -3,16 +3,26 @@
 #
 # In the guest: five steps over verbs have the losses of five steps over shared
 # memory, to 1e-4.
+#
+# usage: tests/rxe/train.sh [--build DIR] [--text FILE]
 set -u
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+build=$root/build text=$work/text
+while [ $# -ge 2 ]; do
+	case $1 in
+	--build) build=$2 ;;
+	--text) text=$2 ;; # on every host
+	esac
+	shift 2
+done
 
-seq 1 20000 >"$work/text"
+[ -e "$text" ] || seq 1 20000 >"$text"
 for provider in shm verbs; do
-	"$root/build/bin/verbena-run" -n 4 --provider $provider --timeout 120 \
-		"$root/build/bin/verbena-train" --data "$work/text" \
+	"$build/bin/verbena-run" -n 4 --provider $provider --timeout 120 \
+		"$build/bin/verbena-train" --data "$text" \
 		--stages 2 --replicas 2 --steps 5 --layers 2 --dim 32 \
 		--heads 2 --context 16 --batch 8 --micro-batches 2 \
 		--eval-sequences 4 --metrics "$work/$provider" \
