@@ -26,6 +26,9 @@ got=$(grep -lE '^#include <infiniband/' $files |
 got=$(grep -lE '^#include <(ucp|uct|ucs)/' $files |
 	grep -vE '^transport/providers/ucx/')
 [ -z "$got" ] || complain "UCX outside its provider: $got"
+# shellcheck disable=SC2086
+got=$(grep -lE '^#include <pmix' $files | grep -vE '^transport/pmix/')
+[ -z "$got" ] || complain "PMIx outside its module: $got"
 got=$(grep -lE '#include ["<](provider|core|control)\.h' \
 	$(git ls-files 'collectives/*.[ch]' 'trainer/*.[ch]' 'perf/*.[ch]'))
 [ -z "$got" ] || complain "the transport's inside used from above: $got"
