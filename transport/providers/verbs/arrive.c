@@ -75,10 +75,11 @@ static void new_ring(struct verbs_conn *conn, const uint8_t *p)
 	}
 	conn->out_next = (struct mailbox_out){
 		.addr = notice.addr,
-		.rkey = notice.rkey,
 		.units = (uint16_t)notice.units,
 		.room = (uint16_t)notice.units,
 	};
+	for (unsigned i = 0; i < conn->npairs; i++)
+		conn->pair[i].out_rkey[1] = notice.rkey[i];
 	message_owe(conn, OWE_SWITCH);
 }
 

@@ -107,7 +107,7 @@ static void collect(struct verbs_conn *conn, ptrdiff_t n)
 		if (!lane)
 			*kept++ = *wc;
 		else if (wr_is_recv(wc->wr_id))
-			srq_taken(ctx);
+			srq_taken(&ctx->queues[wc->qp_num >> RAIL_SHIFT]);
 		else
 			note_send(lane, wc);
 	}
@@ -161,7 +161,8 @@ static void destroy_qps(struct verbs_conn *conn)
 
 		if (err)
 			vbn_log(VBN_ERR, "verbs: %s: ibv_destroy_qp: %s",
-				conn->ctx->job->name, strerror(err));
+				conn->lane[i].queues->rail->name,
+				strerror(err));
 	}
 	conn_unreserve(conn);
 }

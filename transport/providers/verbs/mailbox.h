@@ -117,8 +117,8 @@ static inline bool mailbox_returned(struct mailbox_out *out, uint32_t n)
 /* What OWN_RING writes: the ring to use from now on. */
 struct ring_notice {
 	uint64_t addr;
-	uint32_t rkey;
 	uint32_t units;
+	uint32_t rkey[4]; /* by the connection's pairs of rails */
 };
 
 /* ---- immediates of channel 0 ---- */

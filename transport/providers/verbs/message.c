@@ -44,10 +44,11 @@ static int pay_ring(struct verbs_conn *conn)
 	const struct ring *ring = &conn->ring[1];
 	struct ring_notice notice = {
 		.addr = (uintptr_t)ring->base,
-		.rkey = ring->rkey,
 		.units = ring->bytes / MAILBOX_UNIT,
 	};
 
+	for (unsigned i = 0; i < conn->npairs; i++)
+		notice.rkey[i] = ring->rkey[conn->pair[i].rail];
 	if (!mailbox_fits(&conn->out, mailbox_units(sizeof(notice))))
 		return -EAGAIN;
 	return post_message(conn, NOTICE_OWN, OWN_RING, &notice, sizeof(notice),
@@ -62,6 +63,7 @@ static int pay_switch(struct verbs_conn *conn)
 		return err;
 	conn->out = conn->out_next;
 	conn->out_ring = 1;
+	conn->out.rkey = lane_pair(&conn->lane[0])->out_rkey[1];
 	return 0;
 }
 

@@ -120,7 +120,7 @@ static inline void set_sge(struct ibv_send_wr *wr, const void *addr, size_t len,
 
 static NOINLINE int refuse_key(const struct blob *blob, unsigned access)
 {
-	if (blob->len != sizeof(struct announcement))
+	if (blob->len <= sizeof(struct announcement))
 		return vbn_fail(-EKEYREJECTED, "verbs: the region has no key "
 					       "for this device");
 	return vbn_fail(-EACCES,
@@ -131,21 +131,31 @@ static NOINLINE int refuse_key(const struct blob *blob, unsigned access)
 						     : "atomic");
 }
 
-/* The key is the region's announcement. */
-static inline int rkey_of(const struct blob *blob, unsigned access,
-			  uint32_t *rkey)
+static inline uint32_t key_of(const struct lane *lane, const struct blob *blob)
 {
 	const struct announcement *in = (const void *)blob->data;
 
-	if (blob->len != sizeof(*in) || !(in->access & access))
-		return refuse_key(blob, access);
-	*rkey = in->rkey;
-	return 0;
+	return in->rkey[lane->peer_rail];
 }
 
-static inline uint32_t lkey_of(const void *mem_handle)
+static inline uint32_t lkey_of(const struct lane *lane, const void *mem_handle)
 {
-	return ((const struct ibv_mr *)mem_handle)->lkey;
+	const struct registration *mr = mem_handle;
+
+	return mr->lkey[lane->rail];
+}
+
+/* The key is the region's announcement. */
+static inline int rkey_of(const struct lane *lane, const struct blob *blob,
+			  unsigned access, uint32_t *rkey)
+{
+	const struct announcement *in = (const void *)blob->data;
+
+	if (blob->len < sizeof(*in) + sizeof(in->rkey[0]) ||
+	    !(in->access & access))
+		return refuse_key(blob, access);
+	*rkey = in->rkey[lane->peer_rail];
+	return 0;
 }
 
 static uint8_t *bounce_at(const struct verbs_ctx *ctx, uint32_t i)
@@ -170,7 +180,7 @@ static void copy_short(struct verbs_ctx *ctx, struct lane *lane,
 		slot->kind = SLOT_PUT_COPY;
 		slot->index = ctx->bounces.items[--ctx->bounces.n];
 		copy = bounce_at(ctx, slot->index);
-		set_sge(wr, copy, args->len, ctx->arena_mr->lkey);
+		set_sge(wr, copy, args->len, lkey_of(lane, ctx->arena_mr));
 	}
 	memcpy(copy, args->local, args->len);
 }
@@ -189,7 +199,7 @@ static inline void fill_put(struct lane *lane, struct ibv_send_wr *wr,
 	else if (args->len <= lane->inline_max)
 		wr->send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
 	else if (args->mem_handle)
-		wr->sg_list->lkey = lkey_of(args->mem_handle);
+		wr->sg_list->lkey = lkey_of(lane, args->mem_handle);
 	wr->opcode = IBV_WR_RDMA_WRITE;
 	if (args->notify) {
 		wr->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -198,14 +208,14 @@ static inline void fill_put(struct lane *lane, struct ibv_send_wr *wr,
 }
 
 static int put_striped(struct verbs_conn *conn, struct vbn_op *op,
-		       const struct put_args *args, uint32_t rkey)
+		       const struct put_args *args)
 {
 	const struct stripe all = {
 		.kind = SLOT_PUT,
 		.local = args->local,
 		.remote = args->remote,
-		.lkey = lkey_of(args->mem_handle),
-		.rkey = rkey,
+		.from = args->mem_handle,
+		.key = args->key,
 		.len = args->len,
 		.notify = args->notify,
 		.imm = args->imm,
@@ -226,7 +236,7 @@ static NOINLINE int put_rest(struct verbs_conn *conn, struct vbn_op *op,
 	int err;
 
 	if (args->len >= conn->stripe_min && !copied)
-		return put_striped(conn, op, args, rkey);
+		return put_striped(conn, op, args);
 	if (copied && args->len > lane->inline_max && !ctx->bounces.n)
 		return -EAGAIN;
 	if (args->notify && conn->striped) {
@@ -276,7 +286,7 @@ int verbs_put(void *vconn, struct vbn_op *op, const struct put_args *args)
 	if (!post_room(lane, ctx))
 		return post_refused(conn);
 	if (args->len) {
-		err = rkey_of(args->key, VBN_ACCESS_WRITE, &rkey);
+		err = rkey_of(lane, args->key, VBN_ACCESS_WRITE, &rkey);
 		if (err)
 			return err;
 	}
@@ -291,14 +301,14 @@ int verbs_put(void *vconn, struct vbn_op *op, const struct put_args *args)
 }
 
 static int get_striped(struct verbs_conn *conn, struct vbn_op *op,
-		       const struct get_args *args, uint32_t rkey)
+		       const struct get_args *args)
 {
 	const struct stripe all = {
 		.kind = SLOT_GET,
 		.local = args->local,
 		.remote = args->remote,
-		.lkey = lkey_of(args->mem_handle),
-		.rkey = rkey,
+		.from = args->mem_handle,
+		.key = args->key,
 		.len = args->len,
 	};
 
@@ -318,18 +328,18 @@ int verbs_get(void *vconn, struct vbn_op *op, const struct get_args *args)
 
 	if (!post_room(lane, ctx))
 		return post_refused(conn);
-	err = rkey_of(args->key, VBN_ACCESS_READ, &rkey);
+	err = rkey_of(lane, args->key, VBN_ACCESS_READ, &rkey);
 	if (err)
 		return err;
 	if (args->len >= conn->stripe_min)
-		return get_striped(conn, op, args, rkey);
+		return get_striped(conn, op, args);
 	slot = take_slot(ctx, lane, SLOT_GET, op);
 	alone = !args->more && !ctx->chain_n;
 	wr = alone ? &ctx->alone_wr : next_request(ctx, lane, slot);
 	wr->wr_id = slot->wr_id;
 	wr->opcode = IBV_WR_RDMA_READ;
 	wr->send_flags = alone ? IBV_SEND_SIGNALED : 0;
-	set_sge(wr, args->local, args->len, lkey_of(args->mem_handle));
+	set_sge(wr, args->local, args->len, lkey_of(lane, args->mem_handle));
 	wr->num_sge = 1;
 	wr->wr.rdma.remote_addr = args->remote;
 	wr->wr.rdma.rkey = rkey;
@@ -352,12 +362,12 @@ int verbs_atomic(void *vconn, struct vbn_op *op, const struct atomic_args *args)
 
 	if (!ctx->job->atomics)
 		return vbn_fail(-EOPNOTSUPP, "verbs: %s has no atomics",
-				ctx->job->name);
+				ctx->job->rail[0].name);
 	if (!post_room(lane, ctx))
 		return post_refused(conn);
 	if (!ctx->cells.n)
 		return -EAGAIN;
-	err = rkey_of(args->key, VBN_ACCESS_ATOMIC, &rkey);
+	err = rkey_of(lane, args->key, VBN_ACCESS_ATOMIC, &rkey);
 	if (err)
 		return err;
 	slot = take_slot(ctx, lane, SLOT_ATOMIC, op);
@@ -367,7 +377,8 @@ int verbs_atomic(void *vconn, struct vbn_op *op, const struct atomic_args *args)
 	wr->opcode = args->compare_swap ? IBV_WR_ATOMIC_CMP_AND_SWP
 					: IBV_WR_ATOMIC_FETCH_AND_ADD;
 	wr->send_flags = 0;
-	set_sge(wr, ctx->arena + slot->index * 8u, 8, ctx->arena_mr->lkey);
+	set_sge(wr, ctx->arena + slot->index * 8u, 8,
+		lkey_of(lane, ctx->arena_mr));
 	wr->num_sge = 1;
 	wr->wr.atomic.remote_addr = args->remote;
 	wr->wr.atomic.rkey = rkey;
@@ -477,10 +488,10 @@ void post_part(struct lane *lane, struct vbn_op *op, const struct stripe *all,
 	if (len) {
 		wr->opcode = all->kind == SLOT_GET ? IBV_WR_RDMA_READ
 						   : IBV_WR_RDMA_WRITE;
-		set_sge(wr, all->local + off, len, all->lkey);
+		set_sge(wr, all->local + off, len, lkey_of(lane, all->from));
 		wr->num_sge = 1;
 		wr->wr.rdma.remote_addr = all->remote + off;
-		wr->wr.rdma.rkey = all->rkey;
+		wr->wr.rdma.rkey = key_of(lane, all->key);
 	} else {
 		wr->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
 		wr->imm_data = htonl(all->imm);
@@ -553,7 +564,7 @@ int post_message(struct verbs_conn *conn, uint32_t kind, uint32_t value,
 		memcpy(copy, head, head_len);
 	if (len)
 		memcpy(copy + head_len, data, len);
-	set_sge(wr, copy, bytes, ctx->arena_mr->lkey);
+	set_sge(wr, copy, bytes, lkey_of(lane, ctx->arena_mr));
 	ring(ctx, lane, wr);
 	return 0;
 }

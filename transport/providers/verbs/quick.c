@@ -79,8 +79,8 @@ static bool quick_key(const void *key, uint64_t *rkey)
 	const struct blob *blob = key;
 	const struct announcement *in = (const void *)blob->data;
 
-	*rkey = in->rkey;
-	return blob->len == sizeof(*in) && (in->access & VBN_ACCESS_WRITE);
+	*rkey = in->rkey[0];
+	return blob->len > sizeof(*in) && (in->access & VBN_ACCESS_WRITE);
 }
 
 struct quick *verbs_quick(void *vconn)
@@ -90,6 +90,9 @@ struct quick *verbs_quick(void *vconn)
 
 	lane->quick.put = lane->builder ? quick_build : quick_post;
 	lane->quick.key = quick_key;
+	/* a key of the peer's first rail: what moves to another cannot be */
+	if (conn->npairs == 1 && lane->peer_rail == 0)
+		conn->quick_max = lane->inline_max;
 	if (!conn->ctx->chain_n || conn->ctx->chain_lane->conn != conn)
 		quick_open(conn);
 	return &lane->quick;
