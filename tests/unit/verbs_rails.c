@@ -4,7 +4,7 @@
  * and that data, notifies, gets, atomics and messages go by them.
  */
 #include "cunit_run.h"
-#include "fake_rig.h"
+#include "fake_hosts.h"
 #include "providers/verbs/internal.h"
 
 #include <errno.h>
@@ -12,78 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LONG ((size_t)256 << 10)
-
-/* Two hosts: a job each, whose devices are in the subnets 10.N.0. */
-struct hosts {
-	struct bench a, b;
-	struct side x, y;
-	struct region src, dst;
-};
-
-static void add_host(char name, unsigned host, const char *subnets)
-{
-	char list[64] = "";
-
-	for (unsigned i = 0; subnets[i]; i++) {
-		struct fake_config config;
-		size_t len = strlen(list);
-
-		fake_config_init(&config, host);
-		snprintf(config.name, sizeof(config.name), "%c%u", name, i);
-		snprintf(list + len, sizeof(list) - len, "%s%s", i ? "," : "",
-			 config.name);
-		config.ports[0].ngids = 1;
-		config.ports[0].gids[0] =
-			fake_gid_ipv4(IBV_GID_TYPE_ROCE_V2, 10,
-				      (unsigned)(subnets[i] - '0'), 0, host);
-		if (i == 1) { /* rails may differ */
-			config.ports[0].active_mtu = IBV_MTU_1024;
-			config.max_inline = 64;
-		}
-		fake_device_add(&config);
-	}
-	setenv("VBN_IB_HCA", list, 1);
-}
-
-static void hosts_open(struct hosts *h, const char *here, const char *there)
-{
-	memset(h, 0, sizeof(*h));
-	add_host('a', 1, here);
-	bench_open(&h->a, &provider_verbs);
-	add_host('b', 2, there);
-	bench_open(&h->b, &provider_verbs);
-	unsetenv("VBN_IB_HCA");
-	region_open(&h->a, &h->src, LONG, VBN_ACCESS_ALL);
-	region_open(&h->b, &h->dst, LONG, VBN_ACCESS_ALL);
-	pair_connect(&h->a, &h->x, &h->a.a, &h->y, &h->b.a);
-}
-
-static void hosts_close(struct hosts *h)
-{
-	side_close(&h->x, -ECANCELED);
-	side_close(&h->y, -ECANCELED);
-	region_close(&h->a, &h->src);
-	region_close(&h->b, &h->dst);
-	bench_close(&h->a);
-	bench_close(&h->b);
-	CU_ASSERT_EQUAL(fake_reset(), 0);
-}
+#define LONG	((size_t)256 << 10)
+#define QPS_MAX 64
 
 static bool side_readable(int fd)
 {
 	struct pollfd pfd = {.fd = fd, .events = POLLIN};
 
 	return poll(&pfd, 1, 0) == 1;
-}
-
-static int hosts_wait(struct hosts *h, struct vbn_op *op)
-{
-	for (int i = 0; i < 10000 && op->status == -EINPROGRESS; i++) {
-		bench_progress(&h->a);
-		bench_progress(&h->b);
-	}
-	return op->status;
 }
 
 static void check_pairs(const struct hosts *h, const char *pairs)
@@ -143,16 +79,11 @@ static void works(struct hosts *h)
 		CHECK(!side_put(&h->a, &h->x, &op, &h->src, LONG, &h->dst, true,
 				i, false));
 		CU_ASSERT_EQUAL(hosts_wait(h, &op), 0);
-		while (h->a.ops->message(h->x.ep.conn, &header, text,
-					 i * 150)) {
-			bench_progress(&h->a);
-			bench_progress(&h->b);
-		}
+		while (h->a.ops->message(h->x.ep.conn, &header, text, i * 150))
+			hosts_progress(h);
 	}
-	for (int i = 0; i < 100; i++) {
-		bench_progress(&h->a);
-		bench_progress(&h->b);
-	}
+	for (int i = 0; i < 100; i++)
+		hosts_progress(h);
 	CU_ASSERT(h->y.ep.notifies == 20 && h->y.ep.messages == 20);
 	gets_and_atomics(h);
 }
@@ -177,7 +108,7 @@ static void test_pairs(void)
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		struct hosts h;
 
-		hosts_open(&h, all[i].here, all[i].there);
+		hosts_open(&h, all[i].here, all[i].there, LONG);
 		check_pairs(&h, all[i].pairs);
 		works(&h);
 		hosts_close(&h);
@@ -187,15 +118,15 @@ static void test_pairs(void)
 /* What a stripe is cut in goes by all rails, of queue pairs of each. */
 static void test_shares(void)
 {
-	uint32_t qpn[RIG_QPS];
+	uint32_t qpn[QPS_MAX];
 	struct vbn_op op;
 	struct hosts h;
 	unsigned busy = 0;
 
 	setenv("VBN_IB_QPS", "2", 1);
-	hosts_open(&h, "123", "123");
+	hosts_open(&h, "123", "123", LONG);
 	unsetenv("VBN_IB_QPS");
-	CU_ASSERT_EQUAL(fake_qps(qpn, RIG_QPS), 12);
+	CU_ASSERT_EQUAL(fake_qps(qpn, QPS_MAX), 12);
 	fake_defer(true);
 	region_fill(&h.src, LONG, 1);
 	mock_op_init(&op, NULL, NULL);
@@ -214,7 +145,7 @@ static void test_port_down(void)
 {
 	struct hosts h;
 
-	hosts_open(&h, "12", "12");
+	hosts_open(&h, "12", "12", LONG);
 	side_close(&h.x, -ECANCELED);
 	side_close(&h.y, -ECANCELED);
 	fake_port_state(0, 1, IBV_PORT_DOWN);
@@ -232,7 +163,7 @@ static void test_sleep(void)
 	struct vbn_op op;
 	struct hosts h;
 
-	hosts_open(&h, "12", "12");
+	hosts_open(&h, "12", "12", LONG);
 	x = h.x.ep.conn;
 	CU_ASSERT(x->ctx->fd != x->ctx->queues[0].channel->fd);
 	for (unsigned i = 0; i < 4; i++) {

@@ -9,7 +9,7 @@
  * context's thread finds it there at the latest when its first completion
  * comes.
  */
-#include "internal.h"
+#include "failover.h"
 #include "error.h"
 
 #include <errno.h>
@@ -357,6 +357,8 @@ static int lanes_create(struct verbs_conn *conn)
 
 	for (unsigned i = 0; i < conn->nlanes; i++) {
 		err = qp_create(&conn->lane[i]);
+		if (!err && conn->npairs > 1)
+			err = record_lane(&conn->lane[i]);
 		if (!err)
 			err = to_init(&conn->lane[i]);
 		if (err)
@@ -457,7 +459,7 @@ static int conn_new(struct verbs_ctx *ctx, const struct conn_info *info,
 	if (err)
 		return err;
 	n = choose_pairs(ctx, info, &peer, offer, peer_offer, pairs);
-	if (n < 0)
+	if (n <= 0)
 		return n;
 	conn = conn_alloc(ctx, info, pairs, (unsigned)n);
 	if (!conn)
@@ -537,6 +539,7 @@ int verbs_conn_attach(void *vconn, struct vbn_ep *ep)
 	}
 	conn->ep = ep;
 	conn->attached = true;
+	failover_attach(conn);
 	if (conn->held && conn->held->n)
 		arrive_resume(conn);
 	else

@@ -6,7 +6,7 @@
  * from the device's caps, so that the data path never allocates; receives
  * posted and mailboxes alone grow, with the number of connections.
  */
-#include "internal.h"
+#include "failover.h"
 #include "error.h"
 
 #include <errno.h>
@@ -112,10 +112,15 @@ static int slots_create(struct verbs_ctx *ctx)
 			  (lanes < LANES_MAX ? lanes : LANES_MAX);
 	uint32_t last = ctx->nslots + spares;
 	size_t bytes = (1 + last) * sizeof(*ctx->slots);
+	int err = records_create(ctx, 1 + last);
 
+	if (err)
+		return err;
 	ctx->slots = aligned_alloc(_Alignof(struct slot), bytes);
-	if (!ctx->slots)
+	if (!ctx->slots) {
+		records_destroy(ctx);
 		return vbn_fail(-ENOMEM, "verbs: out of memory");
+	}
 	memset(ctx->slots, 0, bytes);
 	for (uint32_t i = last; i > 0; i--) {
 		struct slot **list = i > ctx->nslots  ? &ctx->spare_slots
@@ -222,6 +227,7 @@ static int parts_create(struct verbs_ctx *ctx)
 	rings_destroy(ctx);
 free_slots:
 	free(ctx->slots);
+	records_destroy(ctx);
 destroy_cq:
 	merge_destroy(ctx);
 	cq_destroy(ctx);
@@ -271,6 +277,7 @@ void verbs_ctx_close(void *pctx)
 	srq_destroy(ctx);
 	rings_destroy(ctx);
 	free(ctx->slots);
+	records_destroy(ctx);
 	merge_destroy(ctx);
 	cq_destroy(ctx);
 	arena_destroy(ctx);

@@ -108,7 +108,7 @@ void device_caps(struct rail *rail)
 	rail->software = port_software(&rail->attr);
 	rail->atomics = rail->attr.atomic_cap != IBV_ATOMIC_NONE;
 	rail->depth = SEND_DEPTH;
-	while (rail->depth >= (uint32_t)rail->attr.max_qp_wr &&
+	while (rail->depth + DEPTH_EXTRA > (uint32_t)rail->attr.max_qp_wr &&
 	       rail->depth > DEPTH_MIN)
 		rail->depth /= 2;
 	atomic_init(&rail->mrs, 0);

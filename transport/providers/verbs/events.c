@@ -7,7 +7,7 @@
  * breaks is not touched here: it is marked, and its context's thread woken,
  * which breaks it at its next progress (events_alerted()).
  */
-#include "internal.h"
+#include "failover.h"
 #include "control.h"
 #include "error.h"
 
@@ -48,6 +48,14 @@ static void alert(struct verbs_ctx *ctx)
 	vbn_ctx_wake(ctx->core);
 }
 
+/* [ctx] What a connection that runs by the rail has to break of; or 0. */
+static unsigned char rail_event(const struct rail *rail, unsigned all)
+{
+	if (all)
+		return (unsigned char)all;
+	return atomic_load(&rail->fatal) ? IBV_EVENT_DEVICE_FATAL + 1 : 0;
+}
+
 /* [ctx] All of a context's connections, or those that are marked. */
 static void break_marked(struct verbs_ctx *ctx, unsigned all)
 {
@@ -55,9 +63,12 @@ static void break_marked(struct verbs_ctx *ctx, unsigned all)
 		for (struct lane *lane = ctx->bucket[i]; lane;
 		     lane = lane->next_bucket) {
 			struct verbs_conn *conn = lane->conn;
+			unsigned char event =
+				rail_event(lane->queues->rail, all);
 
-			if (all && !atomic_load(&conn->event))
-				atomic_store(&conn->event, (unsigned char)all);
+			if (lane->state == LANE_LIVE && event &&
+			    !atomic_load(&conn->event))
+				atomic_store(&conn->event, event);
 			if (atomic_load(&conn->event))
 				progress_break(conn, "device event",
 					       IBV_WC_FATAL_ERR, 0);
@@ -66,18 +77,18 @@ static void break_marked(struct verbs_ctx *ctx, unsigned all)
 
 void events_alerted(struct verbs_ctx *ctx)
 {
-	unsigned all = 0;
+	unsigned all, dead = 0;
 
 	/* first: what is marked from now on alerts again */
 	atomic_store(&ctx->alerted, false);
 	conn_adopt(ctx);
+	all = atomic_load(&ctx->queue_event);
 	for (unsigned i = 0; i < ctx->nrails; i++)
-		if (atomic_load(&ctx->job->rail[i].fatal))
-			all = IBV_EVENT_DEVICE_FATAL + 1;
-	if (!all)
-		all = atomic_load(&ctx->queue_event);
-	if (all)
+		dead += atomic_load(&ctx->job->rail[i].fatal);
+	if (all || dead == ctx->nrails)
 		ctx->cq_broken = true; /* nobody waits for completions */
+	else
+		failover_check(ctx);
 	break_marked(ctx, all);
 }
 
@@ -107,19 +118,24 @@ static void on_queue(struct rail *rail, struct verbs_ctx *ctx,
 	alert(ctx);
 }
 
-static void on_fatal(struct rail *rail)
+static void alert_all(struct verbs_job *job)
 {
-	struct verbs_job *job = rail->job;
-
-	if (!atomic_exchange(&rail->fatal, true))
-		vbn_log(VBN_ERR,
-			"verbs: %s has failed (device fatal event): all its "
-			"connections fail; see the kernel's log",
-			rail->name);
 	pthread_mutex_lock(&job->lock);
 	for (struct verbs_ctx *ctx = job->ctxs; ctx; ctx = ctx->next_of_job)
 		alert(ctx);
 	pthread_mutex_unlock(&job->lock);
+}
+
+static void on_fatal(struct rail *rail)
+{
+	if (!atomic_exchange(&rail->fatal, true))
+		vbn_log(VBN_ERR,
+			"verbs: %s has failed (device fatal event): all its "
+			"connections fail%s; see the kernel's log",
+			rail->name,
+			rail->job->nrails > 1 ? " that have no other rail"
+					      : "");
+	alert_all(rail->job);
 }
 
 /* Connections that are made from now on use what the port has now. */
@@ -153,11 +169,16 @@ static void on_port(struct rail *rail, enum ibv_event_type type)
 	if (atomic_exchange(&rail->port_down, down) != down)
 		vbn_log(VBN_WARN, "verbs: %s port %u is %s", rail->name,
 			rail->port_num,
-			down ? "down: operations are sent again until their "
-			       "retries run out"
-			     : "up again");
+			!down			? "up again"
+			: rail->job->nrails > 1 ? "down: connections go on by "
+						  "other rails that they have"
+						: "down: operations are sent "
+						  "again until their retries "
+						  "run out");
 	if (!down)
 		on_change(rail, type);
+	if (rail->job->nrails > 1)
+		alert_all(rail->job);
 }
 
 static void on_unknown(struct rail *rail, enum ibv_event_type type)

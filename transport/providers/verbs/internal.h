@@ -38,6 +38,7 @@
 #define MESSAGE_BYTES (sizeof(struct message_header) + MESSAGE_DATA)
 
 #define SEND_DEPTH   128u /* slots that a lane may have outstanding */
+#define DEPTH_EXTRA  (1u + LANES_MAX)	 /* a kick; words of dead lanes */
 #define STRIPE_MIN   ((size_t)128 << 10) /* what is put over several lanes */
 #define STRIPE_ALIGN 4096u
 #define FENCES	     4u /* in flight, in a direction */
@@ -73,6 +74,7 @@ enum slot_kind {
 #define SLOT_PART  0x100u
 #define SLOT_ENDER 0x200u /* silent ones behind it may end with it */
 #define SLOT_KEPT  0x400u /* one for kicks is to be free again */
+#define SLOT_WORD  0x800u /* OWN_DEAD: is said again, not replayed */
 
 /* A cache line. */
 struct slot {
@@ -84,6 +86,9 @@ struct slot {
 	uint32_t index;	  /* atomic: cell; copies: bounce or NO_INDEX */
 	int16_t status;	  /* how it ended, once it has */
 	uint16_t kind;	  /* enum slot_kind, and the bits above */
+	/* of what has data: where it goes, and where it is */
+	const struct blob *key;
+	const struct registration *from;
 };
 
 /* A queue pair of a connection, and its outstanding slots in order. */
@@ -91,7 +96,8 @@ struct lane {
 	struct quick quick; /* lane 0's; closed while a chain waits */
 	struct verbs_ctx *ctx;
 	struct verbs_conn *conn;
-	struct ibv_qp *qp;
+	struct ibv_qp *qp;	   /* NULL: there is none any more */
+	struct ibv_qp *sender;	   /* qp, or what records: record.c */
 	struct ibv_qp_ex *builder; /* NULL: ibv_post_send() */
 	struct slot *first;	   /* the oldest, or spare */
 	struct slot *spare;	   /* behind the last; NULL: not adopted */
@@ -104,9 +110,18 @@ struct lane {
 	uint32_t inline_max;
 	struct queues *queues; /* its rail's, and the rail's number */
 	uint8_t rail, peer_rail;
-	uint8_t id;  /* the same at both ends */
-	bool erred;  /* a send has completed with an error */
-	bool kicked; /* a kick is outstanding */
+	uint8_t id;	/* the same at both ends */
+	bool erred;	/* a send has completed with an error */
+	bool kicked;	/* a kick is outstanding */
+	bool draining;	/* what it has in the ring is taken out */
+	uint8_t state;	/* enum lane_state: failover.h, as all below */
+	bool refused;	/* by the device: no more is posted to it */
+	bool owes_word; /* that it is destroyed */
+	unsigned death; /* in the order of the connection's */
+	bool peer_dead; /* and the peer's word, with how many arrived */
+	uint16_t peer_rx;
+	uint32_t rx, tx; /* immediates, arrived and recorded */
+	struct ibv_qp_ex *recorded_builder;
 	struct lane *next_bucket;
 };
 
@@ -167,6 +182,9 @@ struct verbs_conn {
 	uint8_t fences_sent, fences_seen; /* not answered yet */
 	bool self;
 	bool in_held; /* the context's list */
+	unsigned deaths;
+	bool in_failing, gated; /* failover.c */
+	struct verbs_conn *next_failing;
 	int self_rank, rank;
 	struct pair *pair;   /* behind the lanes */
 	struct ring ring[2]; /* those that the peer writes */
@@ -274,7 +292,11 @@ struct verbs_ctx {
 	struct verbs_conn *held;   /* attached connections with held arrivals */
 	struct verbs_conn *owing;  /* attached ones that owe something */
 	struct verbs_conn *failed; /* attached, broken, not told yet */
-	struct lane *last_lane;	   /* that something came by; or NULL */
+	struct verbs_conn *failing, *failing_next; /* failover.c */
+	struct record *records;			   /* by slot; or NULL */
+	struct registration *records_mr;
+	size_t records_bytes;
+	struct lane *last_lane; /* that something came by; or NULL */
 	struct lane *bucket[BUCKETS];
 
 	_Atomic(struct verbs_conn *) newborn, graveyard;
@@ -294,7 +316,9 @@ static inline uint32_t conn_slack(const struct verbs_conn *conn)
 {
 	uint32_t n = conn->nlanes;
 
-	return CREDIT_SLACK + OWN_SLACK + (n > 1 ? FENCES * n + FENCES / 2 : 0);
+	return CREDIT_SLACK + OWN_SLACK +
+	       (n > 1 ? FENCES * n + FENCES / 2 : 0) +
+	       (conn->npairs - 1u) * n; /* words of lanes' ends */
 }
 
 /* ---- what is due ---- */
@@ -360,7 +384,7 @@ void verbs_ctx_close(void *pctx);
 
 int qp_create(struct lane *lane);
 /* As ibv_post_send(), by builders. */
-int qp_build(struct lane *lane, struct ibv_send_wr *wr,
+int qp_build(struct ibv_qp_ex *qp, struct ibv_send_wr *wr,
 	     struct ibv_send_wr **bad);
 
 /* 0, or errno with *bad the first not taken. */
@@ -368,8 +392,8 @@ static inline int qp_post(struct lane *lane, struct ibv_send_wr *wr,
 			  struct ibv_send_wr **bad)
 {
 	if (lane->builder)
-		return qp_build(lane, wr, bad);
-	return ibv_post_send(lane->qp, wr, bad);
+		return qp_build(lane->builder, wr, bad);
+	return ibv_post_send(lane->sender, wr, bad);
 }
 
 /* ---- srq.c: receives ---- */
@@ -527,7 +551,7 @@ int lanes_fence(struct verbs_conn *conn);
 /* A part of @op is over: with the last one, so is @op. */
 void lanes_part_over(struct verbs_ctx *ctx, struct vbn_op *op, int status);
 /* A fence has arrived by a lane; and the word on lane 0 to wait for some. */
-void lanes_fenced(struct lane *lane);
+void lanes_fenced(struct verbs_conn *conn, uint32_t id);
 void lanes_wait(struct verbs_conn *conn, uint32_t mask);
 
 /* ---- message.c ---- */

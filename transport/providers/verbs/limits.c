@@ -4,7 +4,7 @@
  * several limits: each is looked at and the one that was met named. A
  * connection that broke is told with both its ends and the likely cause.
  */
-#include "internal.h"
+#include "keys.h"
 #include "error.h"
 
 #include <errno.h>
@@ -103,6 +103,21 @@ int limits_explain(struct rail *rail, int err, const char *what, size_t bytes)
 		return vbn_fail(err ? -err : -EIO, "verbs: %s on %s: %s", what,
 				rail->name, strerror(err));
 	}
+}
+
+/* ---- why a key does not do ---- */
+
+int post_refuse_key(const struct blob *blob, unsigned access)
+{
+	if (blob->len <= sizeof(struct announcement))
+		return vbn_fail(-EKEYREJECTED, "verbs: the region has no key "
+					       "for this device");
+	return vbn_fail(-EACCES,
+			"verbs: the target registered this memory without %s "
+			"access",
+			access == VBN_ACCESS_READ    ? "read"
+			: access == VBN_ACCESS_WRITE ? "write"
+						     : "atomic");
 }
 
 /* ---- why a connection broke ---- */

@@ -31,6 +31,23 @@ static int poll_one(struct queues *queues, int n, struct ibv_wc *wc)
 	return got;
 }
 
+/* As if the device had failed: others go on, if there are any. */
+static int failed(struct queues *queues)
+{
+	struct verbs_ctx *ctx = queues->ctx;
+	unsigned dead = 0;
+
+	if (!atomic_exchange(&queues->rail->fatal, true)) {
+		vbn_log(VBN_ERR, "verbs: %s: its completion queue has failed",
+			queues->rail->name);
+		atomic_store(&ctx->alerted, true);
+		ctx_due(ctx);
+	}
+	for (unsigned i = 0; i < ctx->nrails; i++)
+		dead += atomic_load(&ctx->job->rail[i].fatal);
+	return dead == ctx->nrails ? -1 : 0;
+}
+
 /* What one rail has must not keep the others waiting: each begins in turn. */
 static int poll_merged(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
@@ -43,6 +60,8 @@ static int poll_merged(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 		unsigned i = (ctx->poll_next + k) % ctx->nrails;
 		int some = poll_one(&ctx->queues[i], n - got, wc + got);
 
+		if (some < 0)
+			some = failed(&ctx->queues[i]);
 		if (some < 0)
 			return got ? got : some;
 		got += some;

@@ -12,7 +12,7 @@
  * An operation is taken before the device sees it, so what the device refuses
  * is completed later like any other failure, and breaks the connection.
  */
-#include "slots.h"
+#include "keys.h"
 #include "error.h"
 
 #include <arpa/inet.h>
@@ -118,44 +118,16 @@ static inline void set_sge(struct ibv_send_wr *wr, const void *addr, size_t len,
 	wr->sg_list->lkey = lkey;
 }
 
-static NOINLINE int refuse_key(const struct blob *blob, unsigned access)
+/* A slot that another rail may have to carry out. */
+static inline struct slot *take_data(struct verbs_ctx *ctx, struct lane *lane,
+				     unsigned kind, struct vbn_op *op,
+				     const struct blob *key, const void *handle)
 {
-	if (blob->len <= sizeof(struct announcement))
-		return vbn_fail(-EKEYREJECTED, "verbs: the region has no key "
-					       "for this device");
-	return vbn_fail(-EACCES,
-			"verbs: the target registered this memory without %s "
-			"access",
-			access == VBN_ACCESS_READ    ? "read"
-			: access == VBN_ACCESS_WRITE ? "write"
-						     : "atomic");
-}
+	struct slot *slot = take_slot(ctx, lane, kind, op);
 
-static inline uint32_t key_of(const struct lane *lane, const struct blob *blob)
-{
-	const struct announcement *in = (const void *)blob->data;
-
-	return in->rkey[lane->peer_rail];
-}
-
-static inline uint32_t lkey_of(const struct lane *lane, const void *mem_handle)
-{
-	const struct registration *mr = mem_handle;
-
-	return mr->lkey[lane->rail];
-}
-
-/* The key is the region's announcement. */
-static inline int rkey_of(const struct lane *lane, const struct blob *blob,
-			  unsigned access, uint32_t *rkey)
-{
-	const struct announcement *in = (const void *)blob->data;
-
-	if (blob->len < sizeof(*in) + sizeof(in->rkey[0]) ||
-	    !(in->access & access))
-		return refuse_key(blob, access);
-	*rkey = in->rkey[lane->peer_rail];
-	return 0;
+	slot->key = key;
+	slot->from = handle;
+	return slot;
 }
 
 static uint8_t *bounce_at(const struct verbs_ctx *ctx, uint32_t i)
@@ -246,7 +218,7 @@ static NOINLINE int put_rest(struct verbs_conn *conn, struct vbn_op *op,
 		if (!post_room(lane, ctx))
 			return post_refused(conn);
 	}
-	slot = take_slot(ctx, lane, SLOT_PUT, op);
+	slot = take_data(ctx, lane, SLOT_PUT, op, args->key, args->mem_handle);
 	wr = next_request(ctx, lane, slot);
 	fill_put(lane, wr, args, rkey);
 	if (copied)
@@ -294,7 +266,9 @@ int verbs_put(void *vconn, struct vbn_op *op, const struct put_args *args)
 	    (args->len > lane->inline_max &&
 	     (!args->mem_handle || args->len >= conn->stripe_min)))
 		return put_rest(conn, op, args, rkey);
-	wr->wr_id = take_slot(ctx, lane, SLOT_PUT, op)->wr_id;
+	wr->wr_id =
+		take_data(ctx, lane, SLOT_PUT, op, args->key, args->mem_handle)
+			->wr_id;
 	fill_put(lane, wr, args, rkey);
 	post_alone(lane, wr);
 	return 0;
@@ -333,7 +307,7 @@ int verbs_get(void *vconn, struct vbn_op *op, const struct get_args *args)
 		return err;
 	if (args->len >= conn->stripe_min)
 		return get_striped(conn, op, args);
-	slot = take_slot(ctx, lane, SLOT_GET, op);
+	slot = take_data(ctx, lane, SLOT_GET, op, args->key, args->mem_handle);
 	alone = !args->more && !ctx->chain_n;
 	wr = alone ? &ctx->alone_wr : next_request(ctx, lane, slot);
 	wr->wr_id = slot->wr_id;
@@ -481,7 +455,8 @@ void post_part(struct lane *lane, struct vbn_op *op, const struct stripe *all,
 	       size_t off, size_t len)
 {
 	struct verbs_ctx *ctx = lane->conn->ctx;
-	struct slot *slot = take_slot(ctx, lane, all->kind | SLOT_PART, op);
+	struct slot *slot = take_data(ctx, lane, all->kind | SLOT_PART, op,
+				      all->key, all->from);
 	struct ibv_send_wr *wr = next_request(ctx, lane, slot);
 
 	no_data(wr);

@@ -9,7 +9,7 @@
  * it, which were not signalled. Callbacks may close the connection
  * whose slots are retiring: loops pin it and look at closed after each.
  */
-#include "slots.h"
+#include "failover.h"
 #include "error.h"
 
 #include <arpa/inet.h>
@@ -78,7 +78,8 @@ void progress_break(struct verbs_conn *conn, const char *what,
 	conn->fail_pair = conn->lane[0].id % conn->npairs;
 	for (unsigned i = 0; i < conn->nlanes; i++) {
 		lane_stop(&conn->lane[i]);
-		ibv_modify_qp(conn->lane[i].qp, &attr, IBV_QP_STATE);
+		if (conn->lane[i].qp)
+			ibv_modify_qp(conn->lane[i].qp, &attr, IBV_QP_STATE);
 	}
 	if (!conn->attached)
 		return;
@@ -247,6 +248,11 @@ static __attribute__((noinline)) void send_bad(struct verbs_ctx *ctx,
 {
 	struct lane *lane = slot->lane;
 
+	if (lane->conn->npairs > 1 && failover_takes(lane, wc->status)) {
+		lane_note(lane, wc);
+		failover_start(lane);
+		return;
+	}
 	note_bad(lane, slot, wc);
 	retire(ctx, lane, slot);
 }
@@ -288,6 +294,7 @@ static __attribute__((noinline)) void on_receive(struct verbs_ctx *ctx,
 		receive_bad(lane, wc);
 		return;
 	}
+	lane->rx++;
 	conn = lane->conn;
 	imm = ntohl(wc->imm_data);
 	if (!conn->direct) {
@@ -353,7 +360,8 @@ static void kick(struct verbs_ctx *ctx)
 	for (unsigned i = 0; i < BUCKETS; i++) {
 		for (struct lane *lane = ctx->bucket[i]; lane;
 		     lane = lane->next_bucket) {
-			if (lane_empty(lane) || lane->room < 0 || lane->kicked)
+			if (lane_empty(lane) || lane->room < -2 * LANE_GATE ||
+			    lane->kicked || lane->state != LANE_LIVE)
 				continue;
 			post_kick(lane);
 			ctx->counters->kicks++;
@@ -381,6 +389,8 @@ static int chores(struct verbs_ctx *ctx)
 		events_alerted(ctx);
 	if (atomic_load_explicit(&ctx->graveyard, memory_order_relaxed))
 		conn_bury(ctx);
+	if (ctx->failing)
+		events += failover_run(ctx);
 	if (ctx->held)
 		events += arrive_held(ctx);
 	if (ctx->failed)
@@ -542,7 +552,8 @@ int verbs_arm(void *pctx)
 	if (ctx->owing)
 		message_pay(ctx);
 	if (ctx->wc_head != ctx->wc_tail || ctx->held || ctx->failed ||
-	    atomic_load(&ctx->graveyard) || atomic_load(&ctx->alerted))
+	    ctx->failing || atomic_load(&ctx->graveyard) ||
+	    atomic_load(&ctx->alerted))
 		return -EAGAIN;
 	for (unsigned i = 0; i < ctx->nrails; i++) {
 		int err = arm(&ctx->queues[i]);

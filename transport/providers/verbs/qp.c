@@ -42,7 +42,7 @@ static void fill(struct rail *rail, struct ibv_qp_init_attr_ex *attr)
 	attr->qp_type = IBV_QPT_RC;
 	attr->pd = rail->pd;
 	attr->comp_mask = IBV_QP_INIT_ATTR_PD;
-	attr->cap.max_send_wr = rail->depth + 1; /* and a kick */
+	attr->cap.max_send_wr = rail->depth + DEPTH_EXTRA;
 	attr->cap.max_send_sge = 1;
 	if (!rail->builders)
 		return;
@@ -112,6 +112,7 @@ int qp_create(struct lane *lane)
 	lane->builder = rail->builders ? ibv_qp_to_qp_ex(lane->qp) : NULL;
 	lane->inline_max = attr.cap.max_inline_data;
 	lane->qpn = queues_tag(lane->qp->qp_num, lane->rail);
+	lane->sender = lane->qp;
 	return 0;
 }
 
@@ -154,11 +155,9 @@ static void build_one(struct ibv_qp_ex *qp, const struct ibv_send_wr *wr)
 	build_data(qp, wr);
 }
 
-int qp_build(struct lane *lane, struct ibv_send_wr *wr,
+int qp_build(struct ibv_qp_ex *qp, struct ibv_send_wr *wr,
 	     struct ibv_send_wr **bad)
 {
-	struct ibv_qp_ex *qp = lane->builder;
-
 	*bad = wr; /* all are taken, or none is */
 	ibv_wr_start(qp);
 	for (; wr; wr = wr->next)

@@ -54,7 +54,7 @@ static inline __attribute__((always_inline)) int quick_put(
 	wr->wr_id = fill_slot(lane, fresh, SLOT_PUT, op)->wr_id;
 	put_begin(ctx->counters, op, len);
 	ctx->counters->doorbells++;
-	err = builders ? qp_build(lane, wr, &kept.bad)
+	err = builders ? qp_build(lane->builder, wr, &kept.bad)
 		       : ibv_post_send(lane->qp, wr, &kept.bad);
 	if (__builtin_expect(err, 0))
 		return quick_failed(kept.lane, err);

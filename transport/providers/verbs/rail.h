@@ -99,6 +99,8 @@ int qp_probe(struct rail *rail);
 int register_all(struct verbs_job *job, void *addr, size_t len, int access,
 		 const char *what, struct registration **out);
 void register_free(struct verbs_job *job, struct registration *mr);
+/* 0: there is none. */
+uint32_t register_rkey(const struct registration *mr, unsigned rail);
 
 /* ---- limits.c ---- */
 

@@ -118,7 +118,7 @@ static int take(struct verbs_ctx *ctx, uint32_t piece, struct ring *ring)
 	chunk->free &= ~(1ull << bit);
 	ring->base = chunk->base + (size_t)bit * piece;
 	for (unsigned i = 0; i < ctx->nrails; i++)
-		ring->rkey[i] = chunk->mr->mr[i]->rkey;
+		ring->rkey[i] = register_rkey(chunk->mr, i);
 	ring->bytes = piece;
 	return 0;
 }

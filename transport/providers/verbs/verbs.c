@@ -137,7 +137,7 @@ static int verbs_mem_register(void *pjob, const struct vbn_mem *mem,
 		return err;
 	out->access = mem->access;
 	for (unsigned i = 0; i < job->nrails; i++)
-		out->rkey[i] = mr->mr[i]->rkey;
+		out->rkey[i] = register_rkey(mr, i);
 	announce->len = sizeof(*out) + job->nrails * sizeof(out->rkey[0]);
 	*handle = mr;
 	return 0;
