@@ -55,13 +55,30 @@ bool failover_can(const struct lane *lane)
 	return false;
 }
 
+/*
+ * Soft-RoCE says LOC_QP_OP_ERR where there is no way out of a link. If it was
+ * the request's fault after all, it fails by the last rail as well.
+ */
+static bool is_rails(enum ibv_wc_status status)
+{
+	switch (status) {
+	case IBV_WC_RETRY_EXC_ERR:
+	case IBV_WC_RESP_TIMEOUT_ERR:
+	case IBV_WC_WR_FLUSH_ERR:
+	case IBV_WC_LOC_QP_OP_ERR:
+	case IBV_WC_FATAL_ERR:
+	case IBV_WC_GENERAL_ERR:
+		return true;
+	default:
+		return false;
+	}
+}
+
 bool failover_takes(const struct lane *lane, enum ibv_wc_status status)
 {
 	if (lane->state != LANE_LIVE)
 		return !lane->conn->broken;
-	return (status == IBV_WC_RETRY_EXC_ERR ||
-		status == IBV_WC_WR_FLUSH_ERR) &&
-	       failover_can(lane);
+	return is_rails(status) && failover_can(lane);
 }
 
 static void enlist(struct verbs_conn *conn)
