@@ -104,6 +104,7 @@ struct story {
 	unsigned faults;  /* of other rails each */
 	unsigned closing; /* when a side closes; 0: after all */
 	bool broken;	  /* no rail may be left */
+	bool back;	  /* the rail comes back, and all is used again */
 };
 
 static struct way ways[2];
@@ -119,6 +120,9 @@ static void story_plan(struct story *s)
 					 .at = traffic_random() % 300,
 					 .here = traffic_random() % 2};
 	s->f[1].rail = (s->f[0].rail + 1) % rails;
+	for (unsigned i = 0; s->back && i < s->faults; i++)
+		if (s->f[i].kind == FAULTS - 1) /* that is for good */
+			s->f[i].kind = s->seed % 2;
 	if (s->closing)
 		s->closing = s->f[0].at + traffic_random() % 60;
 }
@@ -173,6 +177,45 @@ static void story_run(const struct story *s, struct hosts *h)
 	}
 }
 
+static unsigned live_lanes(const struct side *side)
+{
+	const struct verbs_conn *conn = side->ep.conn;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < conn->nlanes; i++)
+		n += conn->lane[i].state == LANE_LIVE;
+	return n;
+}
+
+/* All lanes live again, and carry. */
+static void come_back(const struct story *s, struct hosts *h)
+{
+	const struct verbs_conn *conn = h->x.ep.conn;
+	unsigned rails = (unsigned)strlen(s->subnets);
+
+	if (!h->x.ep.conn || !h->y.ep.conn)
+		return; /* which is said later */
+	for (unsigned i = 0; i < 2 * rails; i++)
+		fake_port_state((int)i, 1, IBV_PORT_ACTIVE);
+	port_events(h);
+	for (unsigned i = 0; i < 50000 && (live_lanes(&h->x) != conn->nlanes ||
+					   live_lanes(&h->y) != conn->nlanes);
+	     i++)
+		step(h);
+	CU_ASSERT_EQUAL(live_lanes(&h->x), conn->nlanes);
+	CU_ASSERT_EQUAL(live_lanes(&h->y), conn->nlanes);
+	ways[0].limit = ways[1].limit = 2 * OPS;
+	for (unsigned i = 0; i < 100000; i++) {
+		if (i > 200 && way_over(&ways[0]) && way_over(&ways[1]))
+			break;
+		for (int k = 0; k < 2; k++)
+			if (i < 200 || ways[k].word_due)
+				way_post(&ways[k]);
+		step(h);
+	}
+	CU_ASSERT_EQUAL(live_lanes(&h->x), conn->nlanes);
+}
+
 static void check(const struct story *s)
 {
 	char what[128];
@@ -192,6 +235,8 @@ static void run(struct story s)
 	story_plan(&s);
 	story_open(&s, &h);
 	story_run(&s, &h);
+	if (s.back)
+		come_back(&s, &h);
 	if (!s.closing && !s.broken)
 		check(&s);
 	story_close(&h);
@@ -240,6 +285,15 @@ static void test_close(void)
 				   .closing = 1});
 }
 
+static void test_back(void)
+{
+	for (unsigned i = 0; i < seeds; i++)
+		run((struct story){.seed = 5000 + i,
+				   .subnets = i % 2 ? "12" : "123",
+				   .faults = i % 2 ? 1 : 2,
+				   .back = true});
+}
+
 /* A connection of a context with itself. */
 static void test_self(void)
 {
@@ -269,6 +323,15 @@ static void test_self(void)
 		for (unsigned i = 0; i < 20; i++)
 			hosts_progress(&h);
 		CU_ASSERT(self.ep.notifies == 3 && !self.ep.failures);
+		CU_ASSERT_EQUAL(live_lanes(&self), 1);
+		fake_port_state((int)k, 1, IBV_PORT_ACTIVE);
+		port_events(&h);
+		bench_progress(&h.a);
+		CU_ASSERT_EQUAL(live_lanes(&self), 2);
+		mock_op_init(&ops[0], NULL, NULL);
+		CHECK(!side_put(&h.a, &self, &ops[0], &r, 2 * STRIPE_MIN, &r,
+				true, 0, false));
+		CU_ASSERT_EQUAL(hosts_wait(&h, &ops[0]), 0);
 		side_close(&self, -ECANCELED);
 		region_close(&h.a, &r);
 		hosts_close(&h);
@@ -283,6 +346,7 @@ int main(int argc, char **argv)
 		{"two of three", test_two_of_three},
 		{"all of two", test_all_fail},
 		{"closing", test_close},
+		{"back", test_back},
 		{"with itself", test_self},
 		CU_TEST_INFO_NULL,
 	};
@@ -292,10 +356,11 @@ int main(int argc, char **argv)
 	};
 
 	setenv("VBN_LOG", "error", 0);
-	if (argc > 3) { /* SEED SUBNETS FAULTS: one run */
+	if (argc > 3) { /* SEED SUBNETS FAULTS [back]: one run */
 		run((struct story){.seed = (unsigned)atoi(argv[1]),
 				   .subnets = argv[2],
-				   .faults = (unsigned)atoi(argv[3])});
+				   .faults = (unsigned)atoi(argv[3]),
+				   .back = argc > 4});
 		return 0;
 	}
 	if (argc > 1)

@@ -163,6 +163,19 @@ static void on_ring(struct verbs_conn *conn)
 	taken_over(conn, taken);
 }
 
+static void on_back(struct verbs_conn *conn)
+{
+	uint32_t taken;
+	const uint8_t *p = take(conn, (uint32_t)back_notice_bytes(), &taken);
+
+	if (!p)
+		return;
+	if (back_told(conn, p))
+		taken_over(conn, taken);
+	else
+		violated(conn, "reading a notice");
+}
+
 static void own(struct lane *lane, uint32_t value)
 {
 	struct verbs_conn *conn = lane->conn;
@@ -189,6 +202,9 @@ static void own(struct lane *lane, uint32_t value)
 		break;
 	case OWN_RING:
 		on_ring(conn);
+		break;
+	case OWN_BACK:
+		on_back(conn);
 		break;
 	default:
 		violated(conn, "reading a notice");

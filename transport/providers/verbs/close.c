@@ -268,18 +268,6 @@ static void unlink_from(struct verbs_conn **list, struct verbs_conn *conn,
 		*list = *(struct verbs_conn **)((char *)conn + next);
 }
 
-static void unlink_lane(struct verbs_ctx *ctx, struct lane *lane)
-{
-	struct lane **link = lane_bucket(ctx, lane->qpn);
-
-	while (*link && *link != lane)
-		link = &(*link)->next_bucket;
-	if (*link)
-		*link = lane->next_bucket;
-	if (ctx->last_lane == lane)
-		ctx->last_lane = NULL;
-}
-
 void lane_drain(struct lane *lane)
 {
 	struct verbs_conn *conn = lane->conn;
@@ -295,7 +283,7 @@ void lane_drain(struct lane *lane)
 	while (poll_once(conn) > 0)
 		;
 	lane->draining = false;
-	unlink_lane(ctx, lane);
+	lane_unlink(lane);
 	arrive_resume(conn);
 	ctx_due(ctx);
 }
@@ -306,7 +294,7 @@ static void forget(struct verbs_conn *conn)
 	struct verbs_ctx *ctx = conn->ctx;
 
 	for (unsigned i = 0; i < conn->nlanes; i++)
-		unlink_lane(ctx, &conn->lane[i]);
+		lane_unlink(&conn->lane[i]);
 	unlink_from(&ctx->held, conn, offsetof(struct verbs_conn, next_held));
 	unlink_from(&ctx->owing, conn, offsetof(struct verbs_conn, next_owing));
 	unlink_from(&ctx->failed, conn,

@@ -26,12 +26,30 @@ struct lane **lane_bucket(struct verbs_ctx *ctx, uint32_t qpn)
 	return &ctx->bucket[qpn % BUCKETS];
 }
 
-static void adopt(struct verbs_ctx *ctx, struct lane *lane)
+void lane_link(struct lane *lane)
 {
-	struct lane **bucket = lane_bucket(ctx, lane->qpn);
+	struct lane **bucket = lane_bucket(lane->ctx, lane->qpn);
 
 	lane->next_bucket = *bucket;
 	*bucket = lane;
+}
+
+void lane_unlink(struct lane *lane)
+{
+	struct verbs_ctx *ctx = lane->ctx;
+	struct lane **link = lane_bucket(ctx, lane->qpn);
+
+	while (*link && *link != lane)
+		link = &(*link)->next_bucket;
+	if (*link)
+		*link = lane->next_bucket;
+	if (ctx->last_lane == lane)
+		ctx->last_lane = NULL;
+}
+
+static void adopt(struct verbs_ctx *ctx, struct lane *lane)
+{
+	lane_link(lane);
 	lane->first = lane->spare = ctx->spare_slots;
 	if (lane->spare) {
 		ctx->spare_slots = lane->spare->next;
@@ -78,7 +96,7 @@ void conn_push(_Atomic(struct verbs_conn *) *list, struct verbs_conn *conn,
 		;
 }
 
-static uint32_t random_psn(void)
+uint32_t lane_psn(void)
 {
 	uint32_t psn = 0;
 
@@ -112,11 +130,10 @@ static int modify(struct lane *lane, struct ibv_qp_attr *attr, int mask,
 			state, strerror(err));
 }
 
-static int to_init(struct lane *lane)
+int lane_to_init(struct lane *lane, const struct path_port *port)
 {
-	const struct rail *rail = lane->queues->rail;
 	struct ibv_qp_attr attr;
-	int mask = path_init(&rail->port, rail->atomics, &attr);
+	int mask = path_init(port, lane->queues->rail->atomics, &attr);
 
 	return modify(lane, &attr, mask, "INIT");
 }
@@ -171,23 +188,28 @@ static void tell_mtu(const struct verbs_conn *conn, const struct rail *rail,
 		128 << rail->port.address.mtu, 128 << peer->mtu, conn->rank);
 }
 
-static int lane_to_rts(struct lane *lane, const struct conn_offer *all_self,
-		       const struct conn_offer *all_peer)
+int lane_connect(struct lane *lane, const struct path_port *port,
+		 const struct qp_offer *self, const struct qp_offer *peer)
 {
-	const struct rail *rail = lane->queues->rail;
-	const struct qp_offer self = offer_of_lane(all_self, lane->id);
-	const struct qp_offer peer = offer_of_lane(all_peer, lane->id);
 	struct ibv_qp_attr attr;
 	int mask, err;
 
-	tell_mtu(lane->conn, rail, &peer);
-	mask = path_rtr(&rail->port, &lane_pair(lane)->path, &self, &peer,
-			&attr);
+	mask = path_rtr(port, &lane_pair(lane)->path, self, peer, &attr);
 	err = modify(lane, &attr, mask, "RTR");
 	if (err)
 		return err;
-	mask = path_rts(&rail->port, &self, &peer, &attr);
+	mask = path_rts(port, self, peer, &attr);
 	return modify(lane, &attr, mask, "RTS");
+}
+
+static int lane_to_rts(struct lane *lane, const struct conn_offer *all_self,
+		       const struct conn_offer *all_peer)
+{
+	const struct qp_offer self = offer_of_lane(all_self, lane->id);
+	const struct qp_offer peer = offer_of_lane(all_peer, lane->id);
+
+	tell_mtu(lane->conn, lane->queues->rail, &peer);
+	return lane_connect(lane, &lane->queues->rail->port, &self, &peer);
 }
 
 static int to_rts(struct verbs_conn *conn, const struct conn_offer *peer)
@@ -281,7 +303,7 @@ static void lane_init(struct verbs_conn *conn, unsigned i)
 	lane->peer_rail = pair->peer_rail;
 	lane->id = (uint8_t)i;
 	lane->room = (int)lane->queues->rail->depth;
-	lane->psn = random_psn();
+	lane->psn = lane_psn();
 }
 
 static void pair_init(struct verbs_conn *conn, struct pair *pair)
@@ -319,6 +341,7 @@ static struct verbs_conn *conn_alloc(struct verbs_ctx *ctx,
 	conn->stripe_min = nlanes > 1 && ctx->nslots >= SLOTS_KEPT + 4u * nlanes
 				   ? STRIPE_MIN
 				   : SIZE_MAX;
+	conn->stripe_full = conn->stripe_min;
 	conn->rank = info->rank;
 	conn->self_rank = info->self_rank;
 	conn->self = info->self;
@@ -360,7 +383,8 @@ static int lanes_create(struct verbs_conn *conn)
 		if (!err && conn->npairs > 1)
 			err = record_lane(&conn->lane[i]);
 		if (!err)
-			err = to_init(&conn->lane[i]);
+			err = lane_to_init(&conn->lane[i],
+					   &conn->lane[i].queues->rail->port);
 		if (err)
 			break;
 	}
@@ -464,6 +488,7 @@ static int conn_new(struct verbs_ctx *ctx, const struct conn_info *info,
 	conn = conn_alloc(ctx, info, pairs, (unsigned)n);
 	if (!conn)
 		return vbn_fail(-ENOMEM, "verbs: out of memory");
+	conn->creator = !offer;
 	err = conn_fill(conn);
 	if (err) {
 		conn_free(conn);

@@ -118,11 +118,14 @@ static void on_queue(struct rail *rail, struct verbs_ctx *ctx,
 	alert(ctx);
 }
 
-static void alert_all(struct verbs_job *job)
+/* @up: the rails whose ports may be used again, a bit each. */
+static void alert_all(struct verbs_job *job, unsigned up)
 {
 	pthread_mutex_lock(&job->lock);
-	for (struct verbs_ctx *ctx = job->ctxs; ctx; ctx = ctx->next_of_job)
+	for (struct verbs_ctx *ctx = job->ctxs; ctx; ctx = ctx->next_of_job) {
+		atomic_fetch_or(&ctx->rails_up, up);
 		alert(ctx);
+	}
 	pthread_mutex_unlock(&job->lock);
 }
 
@@ -135,7 +138,7 @@ static void on_fatal(struct rail *rail)
 			rail->name,
 			rail->job->nrails > 1 ? " that have no other rail"
 					      : "");
-	alert_all(rail->job);
+	alert_all(rail->job, 0);
 }
 
 /* Connections that are made from now on use what the port has now. */
@@ -148,6 +151,8 @@ static void on_change(struct rail *rail, enum ibv_event_type type)
 
 	if (!device_refresh(rail))
 		return;
+	if (job->nrails > 1)
+		alert_all(job, 1u << rail->index);
 	if (a->ngids)
 		gid_text(a->gids[0].raw, gid);
 	vbn_log(VBN_INFO,
@@ -178,7 +183,7 @@ static void on_port(struct rail *rail, enum ibv_event_type type)
 	if (!down)
 		on_change(rail, type);
 	if (rail->job->nrails > 1)
-		alert_all(rail->job);
+		alert_all(rail->job, down ? 0 : 1u << rail->index);
 }
 
 static void on_unknown(struct rail *rail, enum ibv_event_type type)

@@ -37,6 +37,9 @@
 #include <arpa/inet.h>
 #include <errno.h>
 
+#define GENERATIONS 32u /* told apart in a word */
+_Static_assert(GENERATIONS *LANES_MAX <= 512, "9 bits of a notice");
+
 static unsigned pair_of(const struct lane *lane)
 {
 	return lane->id % lane->conn->npairs;
@@ -114,6 +117,7 @@ static void ungate(struct verbs_conn *conn)
 	if (live < 2)
 		conn->stripe_min = SIZE_MAX;
 	ctx_due(conn->ctx);
+	back_try(conn, -1);
 }
 
 void failover_start(struct lane *lane)
@@ -162,17 +166,22 @@ static void start_refused(struct verbs_conn *conn)
 	}
 }
 
-void failover_told(struct verbs_conn *conn, unsigned id, uint32_t arrived)
+void failover_told(struct verbs_conn *conn, uint32_t number, uint32_t arrived)
 {
+	uint32_t id = number % LANES_MAX, generation = number / LANES_MAX;
+
 	for (unsigned i = 0; i < conn->nlanes; i++) {
 		struct lane *lane = &conn->lane[i];
 
-		if (lane->id != id)
+		if (lane->id != id ||
+		    lane->generation % GENERATIONS != generation)
 			continue;
 		lane->peer_dead = true;
-		lane->peer_rx = arrived;
+		lane->peer_rx = (uint16_t)arrived;
 		if (!conn->attached)
 			return; /* failover_attach() */
+		if (lane->state == LANE_ACCEPTED)
+			lane->state = LANE_LIVE; /* as it was for the peer */
 		if (failover_can(lane))
 			failover_start(lane);
 		else if (lane->state == LANE_LIVE)
@@ -184,26 +193,48 @@ void failover_told(struct verbs_conn *conn, unsigned id, uint32_t arrived)
 	}
 }
 
+/* Which lane, of which generation. */
+static uint32_t number_of(const struct lane *lane, uint32_t generation)
+{
+	return generation % GENERATIONS * LANES_MAX + lane->id;
+}
+
 void failover_attach(struct verbs_conn *conn)
 {
 	for (unsigned i = 0; conn->npairs > 1 && i < conn->nlanes; i++)
 		if (conn->lane[i].peer_dead)
-			failover_told(conn, conn->lane[i].id,
+			failover_told(conn,
+				      number_of(&conn->lane[i],
+						conn->lane[i].generation),
 				      conn->lane[i].peer_rx);
+}
+
+static void check_lane(struct lane *lane, unsigned changed)
+{
+	const struct rail *rail = lane->queues->rail;
+	bool down = atomic_load(&rail->fatal) || atomic_load(&rail->port_down);
+
+	if (!down && changed >> lane->rail & 1)
+		back_try(lane->conn, lane->rail);
+	else if (down && lane->state == LANE_LIVE && failover_can(lane))
+		failover_start(lane);
 }
 
 void failover_check(struct verbs_ctx *ctx)
 {
-	for (unsigned i = 0; ctx->nrails > 1 && i < BUCKETS; i++)
-		for (struct lane *lane = ctx->bucket[i]; lane;
-		     lane = lane->next_bucket) {
-			const struct rail *rail = lane->queues->rail;
+	unsigned changed = atomic_exchange(&ctx->rails_up, 0);
 
-			if (lane->state == LANE_LIVE &&
-			    (atomic_load(&rail->fatal) ||
-			     atomic_load(&rail->port_down)) &&
-			    failover_can(lane))
-				failover_start(lane);
+	/* of each connection at least one lane is in the table */
+	for (unsigned i = 0; ctx->nrails > 1 && i < BUCKETS; i++)
+		for (struct lane *lane = ctx->bucket[i], *next; lane;
+		     lane = next) {
+			struct verbs_conn *conn = lane->conn;
+
+			next = lane->next_bucket;
+			if (lane != &conn->lane[0])
+				continue;
+			for (unsigned k = 0; k < conn->nlanes; k++)
+				check_lane(&conn->lane[k], changed);
 		}
 }
 
@@ -219,21 +250,6 @@ static void own_slots(struct lane *lane)
 	lane->sender->qp_context = lane;
 }
 
-static void relink(struct lane *lane, bool in)
-{
-	struct lane **link = lane_bucket(lane->ctx, lane->qpn);
-
-	if (in) {
-		lane->next_bucket = *link;
-		*link = lane;
-		return;
-	}
-	while (*link && *link != lane)
-		link = &(*link)->next_bucket;
-	if (*link)
-		*link = lane->next_bucket;
-}
-
 /* The first lane is dead, another lives: they change places. */
 static void change_places(struct verbs_conn *conn, struct lane *other)
 {
@@ -241,15 +257,14 @@ static void change_places(struct verbs_conn *conn, struct lane *other)
 	const struct quick quick = first->quick;
 	unsigned first_bit;
 
-	conn->ctx->last_lane = NULL;
-	relink(other, false); /* the dead one is in no table */
+	lane_unlink(other); /* the dead one is in no table */
 	*first = *other;
 	*other = was;
 	other->quick = first->quick;
 	first->quick = quick;
 	own_slots(first);
 	own_slots(other);
-	relink(first, true);
+	lane_link(first);
 	first_bit = 1u << first->id;
 	/* what it has carried is ahead of what is in order from now on */
 	conn->striped &= (uint8_t)~first_bit;
@@ -279,6 +294,9 @@ static void bury(struct lane *lane)
 	lane_drain(lane);
 	lane->state = LANE_DEAD;
 	lane->death = ++conn->deaths;
+	lane->word_rx = lane->rx;
+	lane->word_generation = lane->generation;
+	lane->back_owed = 0;
 	conn->striped &= (uint8_t) ~(1u << lane->id);
 	/* a word may have been under way by it */
 	for (unsigned i = 0; i < conn->nlanes; i++)
@@ -296,6 +314,7 @@ static int say(struct lane *lane)
 				 .send_flags = IBV_SEND_SIGNALED},
 			   *bad;
 	struct slot *slot, *fresh = ctx->free_slots;
+	uint32_t number = number_of(lane, lane->word_generation);
 
 	if (fresh) {
 		ctx->free_slots = fresh->next;
@@ -310,9 +329,9 @@ static int say(struct lane *lane)
 	slot = fill_slot(by, fresh, kind, NULL);
 	slot->index = NO_INDEX;
 	wr.wr_id = slot->wr_id;
-	wr.imm_data = htonl(notice_pack(
-		NOTICE_OWN, OWN_DEAD | (uint32_t)lane->id << OWN_BITS, 0,
-		lane->rx & ARRIVED_MASK));
+	wr.imm_data =
+		htonl(notice_pack(NOTICE_OWN, OWN_DEAD | number << OWN_BITS, 0,
+				  lane->word_rx & ARRIVED_MASK));
 	ctx->counters->doorbells++;
 	return ibv_post_send(by->sender, &wr, &bad);
 }

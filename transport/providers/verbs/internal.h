@@ -117,6 +117,8 @@ struct lane {
 	uint8_t state;	/* enum lane_state: failover.h, as all below */
 	bool refused;	/* by the device: no more is posted to it */
 	bool owes_word; /* that it is destroyed */
+	uint8_t back_owed, tries; /* back.c */
+	uint32_t generation, word_generation, word_rx;
 	unsigned death; /* in the order of the connection's */
 	bool peer_dead; /* and the peer's word, with how many arrived */
 	uint16_t peer_rx;
@@ -149,6 +151,7 @@ enum owed {
 	OWE_FENCED = 8, /* how many fences have been waited for */
 	OWE_RING = 2,	/* ring[1], which the peer does not know yet */
 	OWE_SWITCH = 4, /* the word that what follows is in out_next */
+	OWE_BACK = 16,	/* words about rails that come back */
 };
 
 /*
@@ -166,8 +169,9 @@ struct verbs_conn {
 	struct vbn_ep *ep;
 	struct mailbox_out out;
 	struct mailbox_in in;
-	size_t stripe_min; /* SIZE_MAX: there is one lane */
-	size_t quick_max;  /* of quick puts, while no chain waits */
+	size_t stripe_min;  /* SIZE_MAX: there is one lane */
+	size_t stripe_full; /* what it is with several lanes */
+	size_t quick_max;   /* of quick puts, while no chain waits */
 	uint8_t striped; /* lanes that carry data behind no fence, a bit each */
 	bool direct;	 /* arrivals go to the core at once */
 	bool waiting;	 /* for fences of other lanes */
@@ -180,7 +184,7 @@ struct verbs_conn {
 	bool asked_grow, asked_need;
 	uint16_t window;		  /* arrivals that room is held for */
 	uint8_t fences_sent, fences_seen; /* not answered yet */
-	bool self;
+	bool self, creator;
 	bool in_held; /* the context's list */
 	unsigned deaths;
 	bool in_failing, gated; /* failover.c */
@@ -256,6 +260,7 @@ struct verbs_ctx {
 	uint8_t nrails, poll_next;
 	int fd; /* that any of the channels makes readable */
 	struct merged *merged;
+	atomic_uint rails_up;	  /* whose ports have changed, a bit each */
 	atomic_bool alerted;	  /* an asynchronous event is to be looked at */
 	atomic_uchar queue_event; /* one + 1 of the context's own queues */
 	struct verbs_ctx *next_of_job;
@@ -318,7 +323,7 @@ static inline uint32_t conn_slack(const struct verbs_conn *conn)
 
 	return CREDIT_SLACK + OWN_SLACK +
 	       (n > 1 ? FENCES * n + FENCES / 2 : 0) +
-	       (conn->npairs - 1u) * n; /* words of lanes' ends */
+	       (conn->npairs > 1 ? (conn->npairs + 1u) * n : 0); /* words */
 }
 
 /* ---- what is due ---- */

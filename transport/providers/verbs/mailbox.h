@@ -143,8 +143,10 @@ enum own_notice {
 	OWN_WAIT,     /* number: the lanes whose next fence comes first */
 	OWN_FENCED,   /* number: so many waits are over */
 	OWN_RING,     /* the description of a larger ring lies in this one */
-	OWN_DEAD,     /* number: a lane that is destroyed; in place of units:
+	OWN_DEAD,     /* number: a lane that is destroyed, and above it its
+			 generation; in place of units:
 			 how many immediates have arrived by it */
+	OWN_BACK,     /* words on a lane that comes back lie in the ring */
 };
 
 /*

@@ -20,7 +20,7 @@
  * OWN_SWITCHED precedes the first message in the new one, so all in the old
  * have been read when it arrives. A refused OWN_GROW is not answered.
  */
-#include "internal.h"
+#include "failover.h"
 
 #include <errno.h>
 
@@ -85,6 +85,8 @@ static void pay(struct verbs_conn *conn)
 		conn->owes &= (uint8_t)~OWE_RING;
 	if ((conn->owes & OWE_FENCED) && !pay_fenced(conn))
 		conn->owes &= (uint8_t)~OWE_FENCED;
+	if ((conn->owes & OWE_BACK) && !back_pay(conn))
+		conn->owes &= (uint8_t)~OWE_BACK;
 	if ((conn->owes & OWE_UNITS) &&
 	    (!mailbox_owes(&conn->in) || /* a notice has carried it */
 	     !post_own(&conn->lane[0], OWN_UNITS, 0)))
