@@ -112,7 +112,8 @@ int qp_create(struct lane *lane)
 	lane->builder = rail->builders ? ibv_qp_to_qp_ex(lane->qp) : NULL;
 	lane->inline_max = attr.cap.max_inline_data;
 	lane->qpn = queues_tag(lane->qp->qp_num, lane->rail);
-	lane->sender = lane->qp;
+	if (lane->conn->npairs == 1)
+		lane->sender = lane->qp;
 	return 0;
 }
 

@@ -118,7 +118,7 @@ static struct ibv_context recording = {.ops = {.post_send = record_post}};
 
 int record_lane(struct lane *lane)
 {
-	if (!lane->sender || lane->sender == lane->qp)
+	if (!lane->sender)
 		lane->sender = calloc(1, sizeof(*lane->sender));
 	if (!lane->sender)
 		return vbn_fail(-ENOMEM, "verbs: out of memory");
