@@ -175,6 +175,7 @@ int main(int argc, char **argv)
 	void *pjob;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	setenv("VBN_LOG", "error", 0);
 	if (provider_verbs.job_open(NULL, &pjob, &b.caps) ||
 	    ((struct verbs_job *)pjob)->nrails < 2) {
 		printf("skipped: not two rails: %s\n", vbn_error());
