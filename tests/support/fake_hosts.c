@@ -24,7 +24,10 @@ static void add_host(char name, unsigned host, const char *subnets)
 		if (i == 1) { /* rails may differ */
 			config.ports[0].active_mtu = IBV_MTU_1024;
 			config.max_inline = 64;
+			config.flush = FAKE_FLUSH_SIGNALLED;
 		}
+		config.builders = host == 2;
+		config.late_data = host == 1;
 		fake_device_add(&config);
 	}
 	setenv("VBN_IB_HCA", list, 1);

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEPTH_MIN 16u
+#define DEPTH_MIN 8u
 
 /* Why each device was passed over, for the error line. */
 struct reasons {
