@@ -225,7 +225,14 @@ static const struct env_entry table[] = {
 	 .min = 1,
 	 .max = 8,
 	 .fallback = "1",
-	 .help = "Queue pairs of one connection."},
+	 .help = "Queue pairs of one connection, by each rail."},
+	{.name = "VBN_IB_RAILS",
+	 .type = ENV_NUMBER,
+	 .min = 1,
+	 .max = 4,
+	 .fallback = "4",
+	 .help = "Ports to use at once, at most; of those that VBN_IB_HCA "
+		 "admits, the first usable ones."},
 };
 
 const struct env_entry *env_table(size_t *n)

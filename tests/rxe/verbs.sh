@@ -14,12 +14,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0 skipped=0
 
-# part NAME SECONDS COMMAND... : counts its last "N passed, ..." line.
+# part NAME SECONDS COMMAND... : counts its last "N passed, ..." line. In a guest
+# of $rails rails.
+rails=1
 part() {
 	local name=$1 seconds=$2 line status p=0 f=0 s=0
 	shift 2
 	[ -z "$parts" ] || [[ " $parts " == *" $name "* ]] || return 0
-	scripts/rxe --timeout "$seconds" -- "$@" >"$work/out" 2>&1
+	scripts/rxe --rails "$rails" --timeout "$seconds" -- "$@" >"$work/out" 2>&1
 	status=$?
 	line=$(grep -E '^([a-z-]+: )?[0-9]+ passed, [0-9]+ failed' "$work/out" |
 		tail -1 | sed 's/^[a-z-]*: //')
@@ -46,6 +48,9 @@ part fork 200 tests/multi/fork.sh verbs
 part huge-pages 200 tests/multi/huge.sh verbs
 part train 300 tests/rxe/train.sh
 part kill 300 tests/fault/train.sh verbs --ranks "0 3"
+rails=2
+part rails 200 build/bin/verbs_rails 20
+rails=1
 part perf 300 tests/rxe/perf.sh build
 
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -77,8 +77,8 @@ static void test_bad_rkey(struct bench *b)
 
 	open_regions(b);
 	bad = dst;
-	bad.announce.data[0] ^= 0x55;
-	bad.announce.data[1] ^= 0xaa;
+	bad.announce.data[4] ^= 0x55; /* behind the access */
+	bad.announce.data[5] ^= 0xaa;
 	pair_connect(b, &x, &b->a, &y, &b->b);
 	self_connect(b, &other, &b->a);
 	for (int i = 0; i < OPS; i++) {
@@ -122,7 +122,7 @@ static void test_denied(struct bench *b)
 	      -EACCES);
 	CHECK(strstr(vbn_error(), "write access"));
 	works(b, &x);
-	readable.announce.data[4] =
+	readable.announce.data[0] =
 		VBN_ACCESS_ALL; /* forged: the device says no */
 	CHECK(!side_put(b, &x, &op, &src, 8, &readable, false, 0, false));
 	CHECK(bench_wait(b, &op, 5000) == -EACCES);

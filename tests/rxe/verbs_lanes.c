@@ -116,7 +116,7 @@ static void lanes_break(struct bench *b)
 	struct vbn_op ops[N];
 	struct side x, y;
 
-	bad.announce.data[0] ^= 0x55;
+	bad.announce.data[4] ^= 0x55; /* behind the access */
 	pair_connect(b, &x, &b->a, &y, &b->b);
 	for (int i = 0; i < N; i++) {
 		mock_op_init(&ops[i], count_done, &done);

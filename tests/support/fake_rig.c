@@ -7,15 +7,19 @@
 
 #define WAIT_MS 10000
 
+unsigned rig_devices = 1;
+
 void rig_open_bare(struct rig *rig, void (*tweak)(struct fake_config *config))
 {
-	struct fake_config config;
-
 	memset(rig, 0, sizeof(*rig));
-	fake_config_init(&config, 1);
-	if (tweak)
-		tweak(&config);
-	fake_device_add(&config);
+	for (unsigned i = 1; i <= rig_devices; i++) {
+		struct fake_config config;
+
+		fake_config_init(&config, i);
+		if (tweak)
+			tweak(&config);
+		fake_device_add(&config);
+	}
 	bench_open(&rig->b, &provider_verbs);
 	region_open(&rig->b, &rig->src, RIG_BYTES, VBN_ACCESS_ALL);
 	region_open(&rig->b, &rig->dst, RIG_BYTES, VBN_ACCESS_ALL);

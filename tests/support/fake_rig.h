@@ -21,7 +21,10 @@ struct rig {
 	unsigned qps;	   /* of each */
 };
 
-/* @tweak (may be NULL) changes the device's configuration. */
+/* How many devices there are, each a rail; 1 unless a test changes it. */
+extern unsigned rig_devices;
+
+/* @tweak (may be NULL) changes the devices' configuration. */
 void rig_open(struct rig *rig, void (*tweak)(struct fake_config *config));
 /* The same without the connection. */
 void rig_open_bare(struct rig *rig, void (*tweak)(struct fake_config *config));

@@ -64,6 +64,13 @@ static void close_job(void)
 	job = NULL;
 }
 
+static void append(char *text, size_t room, const char *name, unsigned port)
+{
+	size_t len = strlen(text);
+
+	snprintf(text + len, room - len, "%s%s:%u", len ? " " : "", name, port);
+}
+
 /* The report's choice, "" for none; all of its lines are filled. */
 static void reported(char *text, size_t room)
 {
@@ -82,8 +89,7 @@ static void reported(char *text, size_t room)
 			for (size_t g = 0; g < p->ngids; g++)
 				CU_ASSERT(p->gids[g].why[0] != '\0');
 			if (p->chosen)
-				snprintf(text, room, "%s:%u", d->name,
-					 p->number);
+				append(text, room, d->name, p->number);
 		}
 	}
 	CU_ASSERT_EQUAL(r->usable, text[0] != '\0');
@@ -91,17 +97,25 @@ static void reported(char *text, size_t room)
 	inspect_free(r);
 }
 
-static void takes(const char *name, int port)
+/* The job's rails in their order, and the report's in the device list's. */
+static void takes_of(const char *order, const char *listed)
 {
-	char text[64], want[64];
+	char text[64];
 
-	snprintf(want, sizeof(want), "%s:%d", name, port);
 	reported(text, sizeof(text));
-	CU_ASSERT_STRING_EQUAL(text, want);
+	CU_ASSERT_STRING_EQUAL(text, listed);
 	CU_ASSERT_EQUAL_FATAL(open_job(), 0);
-	CU_ASSERT_STRING_EQUAL(job->name, name);
-	CU_ASSERT_EQUAL(job->port_num, port);
+	text[0] = '\0';
+	for (unsigned i = 0; i < job->nrails; i++)
+		append(text, sizeof(text), job->rail[i].name,
+		       job->rail[i].port_num);
+	CU_ASSERT_STRING_EQUAL(text, order);
 	close_job();
+}
+
+static void takes(const char *both)
+{
+	takes_of(both, both);
 }
 
 static void refuses(const char *words)
@@ -129,13 +143,18 @@ static void usable_ones_are_used(void)
 	add("b", EACCES, IBV_PORT_ACTIVE);
 	add_plain("c");
 	add_plain("d");
-	takes("c", 1);
+	takes("c:1 d:1");
+	setenv("VBN_IB_RAILS", "1", 1);
+	takes("c:1");
+	setenv("VBN_IB_HCA", "d,c", 1);
+	takes("d:1");
+	unsetenv("VBN_IB_RAILS");
 	setenv("VBN_IB_HCA", "d", 1);
-	takes("d", 1);
+	takes("d:1");
 	setenv("VBN_IB_HCA", "a,b,d,c", 1);
-	takes("d", 1);
+	takes_of("d:1 c:1", "c:1 d:1");
 	setenv("VBN_IB_HCA", "^c", 1);
-	takes("d", 1);
+	takes("d:1");
 	setenv("VBN_IB_HCA", "a,b", 1);
 	refuses("b: cannot be opened: Permission denied");
 	setenv("VBN_IB_HCA", "^c,d", 1);
@@ -154,7 +173,7 @@ static void ports_are_looked_at(void)
 	refuses("a port 1: ");
 	config = fake_device(0);
 	config->attr.phys_port_cnt = 2;
-	takes("a", 2);
+	takes("a:2");
 	setenv("VBN_IB_HCA", "a:1", 1);
 	refuses("a port 1: ");
 	setenv("VBN_IB_HCA", "^a:2", 1);
@@ -163,11 +182,13 @@ static void ports_are_looked_at(void)
 	refuses("a has 2 port(s), not 3");
 	config->ports[0].state = IBV_PORT_ACTIVE;
 	setenv("VBN_IB_HCA", "^a:1", 1);
-	takes("a", 2);
+	takes("a:2");
 	setenv("VBN_IB_HCA", "a:2,a:1", 1);
-	takes("a", 2);
+	takes_of("a:2 a:1", "a:1 a:2");
+	setenv("VBN_IB_HCA", "a:2,a", 1);
+	takes_of("a:2 a:1", "a:1 a:2");
 	unsetenv("VBN_IB_HCA");
-	takes("a", 1);
+	takes("a:1 a:2");
 	config->attr.max_srq = 0;
 	refuses("no shared receive queues");
 	done();
@@ -187,13 +208,13 @@ static void gids_are_chosen(void)
 	port->gids[2] = fake_gid_ipv4(IBV_GID_TYPE_ROCE_V1, 10, 1, 2, 3);
 	port->gids[3] = fake_gid_ipv4(IBV_GID_TYPE_ROCE_V2, 10, 1, 2, 3);
 	CU_ASSERT_EQUAL_FATAL(open_job(), 0);
-	CU_ASSERT_EQUAL(job->port.address.ngids, 3);
-	CU_ASSERT_EQUAL(job->port.address.gids[0].index, 3);
+	CU_ASSERT_EQUAL(job->rail[0].port.address.ngids, 3);
+	CU_ASSERT_EQUAL(job->rail[0].port.address.gids[0].index, 3);
 	close_job();
 	setenv("VBN_IB_GID_INDEX", "1", 1);
 	CU_ASSERT_EQUAL_FATAL(open_job(), 0);
-	CU_ASSERT_EQUAL(job->port.address.ngids, 1);
-	CU_ASSERT_EQUAL(job->port.address.gids[0].index, 1);
+	CU_ASSERT_EQUAL(job->rail[0].port.address.ngids, 1);
+	CU_ASSERT_EQUAL(job->rail[0].port.address.gids[0].index, 1);
 	close_job();
 	setenv("VBN_IB_GID_INDEX", "0", 1);
 	refuses("GID 0 (VBN_IB_GID_INDEX) cannot be read");
@@ -215,15 +236,17 @@ static void infiniband_needs_a_lid(void)
 	port->lid = 0;
 	refuses("subnet manager");
 	port->grh_required = true;
-	takes("a", 1);
+	takes("a:1");
 	port->grh_required = false;
 	port->lid = 12;
-	takes("a", 1);
+	takes("a:1");
 	port->gids[0].err = EINVAL;
-	takes("a", 1);
+	takes("a:1");
 	CU_ASSERT_EQUAL_FATAL(open_job(), 0);
-	CU_ASSERT(job->port.address.infiniband && !job->port.grh);
-	CU_ASSERT(job->port.address.lid == 12 && !job->port.address.ngids);
+	CU_ASSERT(job->rail[0].port.address.infiniband &&
+		  !job->rail[0].port.grh);
+	CU_ASSERT(job->rail[0].port.address.lid == 12 &&
+		  !job->rail[0].port.address.ngids);
 	close_job();
 	done();
 }
@@ -243,16 +266,16 @@ static void settings_reach_the_port(void)
 	setenv("VBN_IB_SL", "5", 1);
 	setenv("VBN_IB_TC", "104", 1);
 	CU_ASSERT_EQUAL_FATAL(open_job(), 0);
-	CU_ASSERT_EQUAL(job->port.pkey_index, 2);
-	CU_ASSERT_EQUAL(job->port.address.pkey, 0x9234);
-	CU_ASSERT_EQUAL(job->port.address.mtu, IBV_MTU_1024);
-	CU_ASSERT(job->port.sl == 5 && job->port.tc == 104);
-	CU_ASSERT_EQUAL(job->port.timeout, TIMEOUT_SOFTWARE);
-	CU_ASSERT_EQUAL(job->port.retry_cnt, RETRIES);
+	CU_ASSERT_EQUAL(job->rail[0].port.pkey_index, 2);
+	CU_ASSERT_EQUAL(job->rail[0].port.address.pkey, 0x9234);
+	CU_ASSERT_EQUAL(job->rail[0].port.address.mtu, IBV_MTU_1024);
+	CU_ASSERT(job->rail[0].port.sl == 5 && job->rail[0].port.tc == 104);
+	CU_ASSERT_EQUAL(job->rail[0].port.timeout, TIMEOUT_SOFTWARE);
+	CU_ASSERT_EQUAL(job->rail[0].port.retry_cnt, RETRIES);
 	close_job();
 	fake_device(0)->attr.vendor_id = 0x15b3;
 	CU_ASSERT_EQUAL_FATAL(open_job(), 0);
-	CU_ASSERT_EQUAL(job->port.timeout, TIMEOUT_HARDWARE);
+	CU_ASSERT_EQUAL(job->rail[0].port.timeout, TIMEOUT_HARDWARE);
 	close_job();
 	setenv("VBN_IB_PKEY", "0x4321", 1);
 	refuses("no partition key 0x4321 (VBN_IB_PKEY), its table has: 0xffff "
@@ -262,7 +285,7 @@ static void settings_reach_the_port(void)
 	refuses("VBN_IB_SL is 8");
 	port->link_layer = IBV_LINK_LAYER_INFINIBAND;
 	port->lid = 3;
-	takes("a", 1);
+	takes("a:1");
 	unsetenv("VBN_IB_MTU");
 	unsetenv("VBN_IB_SL");
 	unsetenv("VBN_IB_TC");
@@ -276,17 +299,17 @@ static void the_port_is_read_again(void)
 	add_plain("a");
 	port = port_of(0);
 	CU_ASSERT_EQUAL_FATAL(open_job(), 0);
-	CU_ASSERT_FALSE(device_refresh(job));
+	CU_ASSERT_FALSE(device_refresh(&job->rail[0]));
 	for (int i = 0; i < port->ngids; i++)
 		port->gids[i] =
 			fake_gid_ipv4(IBV_GID_TYPE_ROCE_V2, 10, 9, 9, 9);
-	CU_ASSERT_TRUE(device_refresh(job));
-	CU_ASSERT_EQUAL(job->port.address.gids[0].raw[13], 9);
-	CU_ASSERT_FALSE(device_refresh(job));
+	CU_ASSERT_TRUE(device_refresh(&job->rail[0]));
+	CU_ASSERT_EQUAL(job->rail[0].port.address.gids[0].raw[13], 9);
+	CU_ASSERT_FALSE(device_refresh(&job->rail[0]));
 	port->ngids = 0; /* all gone for now: what was stays */
-	CU_ASSERT_FALSE(device_refresh(job));
-	CU_ASSERT_EQUAL(job->port.address.gids[0].raw[13], 9);
-	CU_ASSERT_STRING_EQUAL(job->port.address.name, "a");
+	CU_ASSERT_FALSE(device_refresh(&job->rail[0]));
+	CU_ASSERT_EQUAL(job->rail[0].port.address.gids[0].raw[13], 9);
+	CU_ASSERT_STRING_EQUAL(job->rail[0].port.address.name, "a");
 	close_job();
 	done();
 }

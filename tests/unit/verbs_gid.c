@@ -289,101 +289,149 @@ static const struct port_address sample = {
 
 static void addresses_survive(void)
 {
-	struct port_address in = sample, out;
+	struct rail_addresses all = {.n = 1, .rail = {sample}}, got;
+	struct port_address *in = &all.rail[0], out;
 	struct blob blob;
 
-	offer_pack_address(&blob, &in);
-	CU_ASSERT_EQUAL_FATAL(offer_unpack_address(&blob, &out), 0);
+	offer_pack_addresses(&blob, &all);
+	CU_ASSERT_EQUAL_FATAL(offer_unpack_addresses(&blob, &got), 0);
+	CU_ASSERT_EQUAL(got.n, 1);
+	out = got.rail[0];
 	CU_ASSERT(out.infiniband && out.mtu == 5 && out.port_num == 2);
 	CU_ASSERT(out.lid == 0xfedc && out.pkey == 0x8001 && out.ngids == 2);
 	CU_ASSERT_STRING_EQUAL(out.name, "mlx5_bond_0");
 	for (int i = 0; i < 2; i++) {
-		CU_ASSERT_EQUAL(out.gids[i].type, in.gids[i].type);
+		CU_ASSERT_EQUAL(out.gids[i].type, in->gids[i].type);
 		CU_ASSERT_TRUE(out.gids[i].readable);
 		CU_ASSERT_EQUAL(
-			memcmp(out.gids[i].raw, in.gids[i].raw, GID_BYTES), 0);
+			memcmp(out.gids[i].raw, in->gids[i].raw, GID_BYTES), 0);
 	}
-	in.ngids = PORT_GIDS;
-	offer_pack_address(&blob, &in);
+	in->ngids = PORT_GIDS;
+	offer_pack_addresses(&blob, &all);
 	CU_ASSERT(blob.len <= BLOB_MAX);
-	CU_ASSERT_EQUAL(offer_unpack_address(&blob, &out), 0);
+	CU_ASSERT_EQUAL(offer_unpack_addresses(&blob, &got), 0);
+	out = got.rail[0];
 	CU_ASSERT_EQUAL(out.ngids, PORT_GIDS);
-	in.ngids = 0;
-	offer_pack_address(&blob, &in);
-	CU_ASSERT_EQUAL(offer_unpack_address(&blob, &out), 0);
+	in->ngids = 0;
+	offer_pack_addresses(&blob, &all);
+	CU_ASSERT_EQUAL(offer_unpack_addresses(&blob, &got), 0);
+	out = got.rail[0];
 	CU_ASSERT_EQUAL(out.ngids, 0);
+}
+
+/* As many GIDs of each as fit a blob. */
+static void many_ports_fit(void)
+{
+	struct rail_addresses in = {.n = RAILS_MAX}, out;
+	struct blob blob;
+
+	for (int i = 0; i < RAILS_MAX; i++) {
+		in.rail[i] = sample;
+		in.rail[i].ngids = PORT_GIDS;
+		in.rail[i].lid = (uint16_t)i;
+	}
+	offer_pack_addresses(&blob, &in);
+	CU_ASSERT(blob.len <= BLOB_MAX);
+	CU_ASSERT_EQUAL_FATAL(offer_unpack_addresses(&blob, &out), 0);
+	CU_ASSERT_EQUAL(out.n, RAILS_MAX);
+	for (int i = 0; i < RAILS_MAX; i++)
+		CU_ASSERT(out.rail[i].lid == i && out.rail[i].ngids >= 8);
 }
 
 static void bad_addresses_are_refused(void)
 {
-	struct port_address out = {.mtu = 77};
+	const struct rail_addresses in = {.n = 2, .rail = {sample, sample}};
+	struct rail_addresses out = {.n = 77};
 	struct blob good, blob;
 
-	offer_pack_address(&good, &sample);
+	offer_pack_addresses(&good, &in);
 	for (size_t len = 0; len <= BLOB_MAX; len++) {
 		memset(&blob, 0, sizeof(blob));
 		memcpy(blob.data, good.data, good.len);
 		blob.len = len;
 		if (len != good.len)
-			CU_ASSERT_EQUAL(offer_unpack_address(&blob, &out),
+			CU_ASSERT_EQUAL(offer_unpack_addresses(&blob, &out),
 					-EPROTO);
 	}
 	/* each byte's every value: refused or taken, never out of range */
 	for (size_t i = 0; i < good.len; i++)
 		for (int v = 0; v < 256; v++) {
-			struct port_address got;
+			const struct port_address *a;
+			struct rail_addresses got;
 
 			blob = good;
 			blob.data[i] = (uint8_t)v;
-			if (offer_unpack_address(&blob, &got))
+			if (offer_unpack_addresses(&blob, &got))
 				continue;
-			if (got.ngids > PORT_GIDS || got.mtu < 1 ||
-			    got.mtu > 5 || got.name[PORT_NAME - 1] ||
-			    got.gids[0].type > GID_ROCE_V2)
+			a = &got.rail[1];
+			if (got.n != 2 || a->ngids > PORT_GIDS || a->mtu < 1 ||
+			    a->mtu > 5 || a->name[PORT_NAME - 1] ||
+			    a->gids[0].type > GID_ROCE_V2)
 				CU_FAIL("a bad address was taken");
 		}
-	CU_ASSERT_EQUAL(out.mtu, 77); /* written on success only */
+	CU_ASSERT_EQUAL(out.n, 77); /* written on success only */
 }
 
-static const struct qp_offer offered = {
-	.gid_type = GID_ROCE_V2,
-	.from = {1, 2, 3, [15] = 0xff},
-	.to = {5, 6, 7, [15] = 0xfe},
-	.lid = 0xfedc,
-	.qpn = 0xabcdef,
-	.psn = 0x123456,
-	.mtu = 5,
-	.read_out = 16,
-	.read_in = 7,
+static const struct conn_offer offered = {
 	.generation = 0x1122334455667788,
+	.ring_addr = 0x99aabbccddeeff00,
+	.ring_bytes = 1024,
+	.npairs = 2,
+	.nlanes = 4,
+	.pair = {{.to = 1,
+		  .ring_rkey = 0x12345678,
+		  .qp = {.gid_type = GID_ROCE_V2,
+			 .from = {1, 2, 3, [15] = 0xff},
+			 .to = {5, 6, 7, [15] = 0xfe},
+			 .lid = 0xfedc,
+			 .mtu = 5,
+			 .read_out = 16,
+			 .read_in = 7}},
+		 {.from = 1, .qp = {.mtu = 3}}},
+	.lane = {{0xabcdef, 0x123456}, {1, 2}, {3, 4}, {5, 6}},
 };
+
 static void offers_survive(void)
 {
-	struct qp_offer in = offered, out;
+	struct conn_offer out;
+	struct qp_offer lane;
 	struct blob blob;
 
-	in.nlanes = 1;
-	offer_pack(&blob, &in);
+	offer_pack(&blob, &offered);
 	CU_ASSERT_EQUAL_FATAL(offer_unpack(&blob, &out), 0);
-	CU_ASSERT_EQUAL(out.gid_type, in.gid_type);
-	CU_ASSERT_EQUAL(memcmp(out.from, in.from, GID_BYTES), 0);
-	CU_ASSERT_EQUAL(memcmp(out.to, in.to, GID_BYTES), 0);
-	CU_ASSERT_EQUAL(out.lid, in.lid);
-	CU_ASSERT_EQUAL(out.qpn, in.qpn);
-	CU_ASSERT_EQUAL(out.psn, in.psn);
-	CU_ASSERT_EQUAL(out.mtu, in.mtu);
-	CU_ASSERT_EQUAL(out.read_out, in.read_out);
-	CU_ASSERT_EQUAL(out.read_in, in.read_in);
-	CU_ASSERT_EQUAL(out.generation, in.generation);
+	CU_ASSERT_EQUAL(out.generation, offered.generation);
+	CU_ASSERT_EQUAL(out.ring_addr, offered.ring_addr);
+	CU_ASSERT(out.ring_bytes == 1024 && out.npairs == 2 && out.nlanes == 4);
+	CU_ASSERT(out.pair[0].to == 1 && out.pair[1].from == 1);
+	CU_ASSERT_EQUAL(out.pair[0].ring_rkey, 0x12345678);
+	lane = offer_of_lane(&out, 0);
+	CU_ASSERT_EQUAL(lane.gid_type, GID_ROCE_V2);
+	CU_ASSERT(lane.from[15] == 0xff && lane.to[15] == 0xfe);
+	CU_ASSERT(lane.lid == 0xfedc && lane.mtu == 5);
+	CU_ASSERT(lane.qpn == 0xabcdef && lane.psn == 0x123456);
+	CU_ASSERT(lane.read_out == 16 && lane.read_in == 7);
+	lane = offer_of_lane(&out, 3); /* of the second pair */
+	CU_ASSERT(lane.qpn == 5 && lane.psn == 6 && lane.mtu == 3);
+}
+
+static int refused(const struct conn_offer *in)
+{
+	struct conn_offer out = {.npairs = 77};
+	struct blob blob;
+	int err;
+
+	offer_pack(&blob, in);
+	err = offer_unpack(&blob, &out);
+	CU_ASSERT_EQUAL(out.npairs, 77); /* written on success only */
+	return err;
 }
 
 /* Every length but the right one, and every field out of its range. */
 static void bad_offers_are_refused(void)
 {
-	struct qp_offer in = offered, out = {.mtu = 77};
+	struct conn_offer in = offered, out = {.npairs = 77};
 	struct blob good, blob;
 
-	in.nlanes = 1;
 	offer_pack(&good, &in);
 	for (size_t len = 0; len <= BLOB_MAX; len++) {
 		memset(&blob, 0, sizeof(blob));
@@ -396,20 +444,36 @@ static void bad_offers_are_refused(void)
 	blob.data[0] ^= 0x40; /* version */
 	CU_ASSERT_EQUAL(offer_unpack(&blob, &out), -EPROTO);
 	CU_ASSERT_PTR_NOT_NULL(strstr(vbn_error(), "version"));
-	blob = good;
-	blob.data[2] = 3; /* GID type */
-	CU_ASSERT_EQUAL(offer_unpack(&blob, &out), -EPROTO);
-	in.mtu = 0;
-	offer_pack(&blob, &in);
-	CU_ASSERT_EQUAL(offer_unpack(&blob, &out), -EPROTO);
-	in.mtu = 6;
-	offer_pack(&blob, &in);
-	CU_ASSERT_EQUAL(offer_unpack(&blob, &out), -EPROTO);
-	in.mtu = 5;
-	in.qpn = 1u << 24;
-	offer_pack(&blob, &in);
-	CU_ASSERT_EQUAL(offer_unpack(&blob, &out), -EPROTO);
-	CU_ASSERT_EQUAL(out.mtu, 77); /* written on success only */
+	for (int field = 0; field < 7; field++) {
+		in = offered;
+		if (field == 0)
+			in.pair[1].qp.gid_type = (enum gid_type)3;
+		else if (field == 1)
+			in.pair[0].qp.mtu = 0;
+		else if (field == 2)
+			in.pair[1].qp.mtu = 6;
+		else if (field == 3)
+			in.lane[3].qpn = 1u << 24;
+		else if (field == 4)
+			in.pair[0].to = RAILS_MAX;
+		else if (field == 5)
+			in.nlanes = 1;
+		else
+			in.npairs = 0;
+		CU_ASSERT_EQUAL(refused(&in), -EPROTO);
+	}
+	for (size_t i = 2; i < good.len; i++)
+		for (int v = 0; v < 256; v++) {
+			struct conn_offer got;
+
+			blob = good;
+			blob.data[i] = (uint8_t)v;
+			if (!offer_unpack(&blob, &got) &&
+			    (!got.npairs || got.npairs > RAILS_MAX ||
+			     got.nlanes > LANES_MAX))
+				CU_FAIL("a bad offer was taken");
+		}
+	CU_ASSERT_EQUAL(out.npairs, 77);
 }
 
 int main(void)
@@ -427,6 +491,7 @@ int main(void)
 		{"pairs are symmetric", pairs_are_symmetric},
 		{"addresses survive the wire", addresses_survive},
 		{"bad addresses are refused", bad_addresses_are_refused},
+		{"many ports fit", many_ports_fit},
 		{"offers survive the wire", offers_survive},
 		{"bad offers are refused", bad_offers_are_refused},
 		CU_TEST_INFO_NULL,

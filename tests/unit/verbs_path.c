@@ -53,12 +53,13 @@ static struct path_port infiniband(uint16_t lid, const char *gid)
 /* What a peer learns of the port. */
 static struct port_address published(const struct path_port *port)
 {
-	struct port_address out = {0};
+	const struct rail_addresses in = {.n = 1, .rail = {port->address}};
+	struct rail_addresses out;
 	struct blob blob;
 
-	offer_pack_address(&blob, &port->address);
-	CU_ASSERT_EQUAL_FATAL(offer_unpack_address(&blob, &out), 0);
-	return out;
+	offer_pack_addresses(&blob, &in);
+	CU_ASSERT_EQUAL_FATAL(offer_unpack_addresses(&blob, &out), 0);
+	return out.rail[0];
 }
 
 struct side {

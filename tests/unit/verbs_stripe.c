@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Connections of several queue pairs. Long puts and gets are cut over them,
- * and whatever the order in which the queue pairs are carried out, what
- * follows a put is delivered when all of its data has landed.
+ * Connections of several queue pairs, of one device and by as many rails. Long
+ * puts and gets are cut over them, and whatever the order in which the queue
+ * pairs are carried out, what follows a put is delivered when all of its data
+ * has landed.
  */
 #include "cunit_run.h"
 #include "fake_rig.h"
@@ -28,7 +29,8 @@ static uint32_t random_number(void)
 
 static void up(struct rig *rig, void (*tweak)(struct fake_config *config))
 {
-	setenv("VBN_IB_QPS", QPS, 1);
+	if (rig_devices == 1)
+		setenv("VBN_IB_QPS", QPS, 1);
 	rig_open(rig, tweak);
 	unsetenv("VBN_IB_QPS");
 	CU_ASSERT_EQUAL_FATAL(rig->qps, STRIPES);
@@ -372,6 +374,18 @@ static void test_disagree(void)
 	CU_ASSERT_EQUAL(fake_reset(), 0);
 }
 
+static int many_devices(void)
+{
+	rig_devices = STRIPES;
+	return 0;
+}
+
+static int one_device(void)
+{
+	rig_devices = 1;
+	return 0;
+}
+
 int main(void)
 {
 	CU_TestInfo orders_[] = {
@@ -390,6 +404,14 @@ int main(void)
 	CU_SuiteInfo suites[] = {
 		{.pName = "orders", .pTests = orders_},
 		{.pName = "failures", .pTests = failures},
+		{.pName = "orders by rails",
+		 .pInitFunc = many_devices,
+		 .pTests = orders_,
+		 .pCleanupFunc = one_device},
+		{.pName = "failures by rails",
+		 .pInitFunc = many_devices,
+		 .pTests = failures,
+		 .pCleanupFunc = one_device},
 		CU_SUITE_INFO_NULL,
 	};
 

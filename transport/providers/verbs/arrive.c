@@ -8,7 +8,7 @@
  * fences of others, is held: its immediates in a list as long as all that may
  * be in flight, its messages in the ring.
  */
-#include "internal.h"
+#include "failover.h"
 #include "error.h"
 
 #include <errno.h>
@@ -75,10 +75,11 @@ static void new_ring(struct verbs_conn *conn, const uint8_t *p)
 	}
 	conn->out_next = (struct mailbox_out){
 		.addr = notice.addr,
-		.rkey = notice.rkey,
 		.units = (uint16_t)notice.units,
 		.room = (uint16_t)notice.units,
 	};
+	for (unsigned i = 0; i < conn->npairs; i++)
+		conn->pair[i].out_rkey[1] = notice.rkey[i];
 	message_owe(conn, OWE_SWITCH);
 }
 
@@ -162,6 +163,19 @@ static void on_ring(struct verbs_conn *conn)
 	taken_over(conn, taken);
 }
 
+static void on_back(struct verbs_conn *conn)
+{
+	uint32_t taken;
+	const uint8_t *p = take(conn, (uint32_t)back_notice_bytes(), &taken);
+
+	if (!p)
+		return;
+	if (back_told(conn, p))
+		taken_over(conn, taken);
+	else
+		violated(conn, "reading a notice");
+}
+
 static void own(struct lane *lane, uint32_t value)
 {
 	struct verbs_conn *conn = lane->conn;
@@ -178,7 +192,7 @@ static void own(struct lane *lane, uint32_t value)
 		switched(conn);
 		break;
 	case OWN_FENCE:
-		lanes_fenced(lane);
+		lanes_fenced(conn, n);
 		break;
 	case OWN_WAIT:
 		lanes_wait(conn, n);
@@ -189,9 +203,26 @@ static void own(struct lane *lane, uint32_t value)
 	case OWN_RING:
 		on_ring(conn);
 		break;
+	case OWN_BACK:
+		on_back(conn);
+		break;
 	default:
 		violated(conn, "reading a notice");
 	}
+}
+
+static bool is_own(const struct notice *n, enum own_notice what)
+{
+	return n->kind == NOTICE_OWN && n->value % (1u << OWN_BITS) == what;
+}
+
+/* Does it stand beside the order of all else? */
+static bool is_beside(uint32_t imm)
+{
+	const struct notice n = notice_unpack(imm);
+
+	return !(imm >> CHANNEL_SHIFT) &&
+	       (is_own(&n, OWN_FENCE) || is_own(&n, OWN_DEAD));
 }
 
 static void on_notice(struct lane *lane, uint32_t imm)
@@ -199,6 +230,10 @@ static void on_notice(struct lane *lane, uint32_t imm)
 	struct verbs_conn *conn = lane->conn;
 	const struct notice n = notice_unpack(imm);
 
+	if (is_own(&n, OWN_DEAD)) {
+		failover_told(conn, n.value >> OWN_BITS, n.units);
+		return;
+	}
 	/* what is free in a ring that is left behind is of no interest */
 	if (n.ring == conn->out_ring &&
 	    !mailbox_returned(&conn->out, n.units)) {
@@ -251,8 +286,8 @@ void arrive_hold(struct lane *lane, uint32_t imm)
 
 	if (conn->broken)
 		return;
-	if (lane != &conn->lane[0]) {
-		lanes_fenced(lane); /* nothing else comes by these */
+	if (is_beside(imm)) {
+		on_notice(lane, imm);
 		return;
 	}
 	if (!conn->held && arrive_prepare(conn)) {

@@ -13,18 +13,18 @@
  * A connection that was never attached is given to the context's thread by
  * the graveyard, since only that thread may poll.
  */
-#include "slots.h"
+#include "failover.h"
 #include "error.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define LINGER_MS   100
-#define DRAIN_MS    200
-#define STATUS_OPEN 1 /* a slot whose end is not known */
+#define LINGER_MS 100
+#define DRAIN_MS  200
 
 /*
  * While a lane is drained, its slots up to `ended` have ended, and their
@@ -36,6 +36,8 @@ void conn_free(struct verbs_conn *conn)
 	ring_give(conn->ctx, &conn->ring[0]);
 	ring_give(conn->ctx, &conn->ring[1]);
 	free(conn->held);
+	for (unsigned i = 0; i < conn->nlanes && conn->npairs > 1; i++)
+		free(conn->lane[i].sender);
 	free(conn);
 }
 
@@ -65,8 +67,7 @@ static bool is_open(const struct lane *lane, const struct slot *slot)
 	return i != NULL;
 }
 
-/* A send completion of the lane: note the ends of its slots. */
-static void note_send(struct lane *lane, const struct ibv_wc *wc)
+void lane_note(struct lane *lane, const struct ibv_wc *wc)
 {
 	struct slot *last = wr_slot(lane->conn->ctx, wc->wr_id);
 	int before = 0, status = 0;
@@ -90,12 +91,22 @@ static void note_send(struct lane *lane, const struct ibv_wc *wc)
 static struct lane *lane_of(struct verbs_conn *conn, uint32_t qpn)
 {
 	for (unsigned i = 0; i < conn->nlanes; i++)
-		if (conn->lane[i].qpn == qpn)
+		if (conn->lane[i].draining && conn->lane[i].qpn == qpn)
 			return &conn->lane[i];
 	return NULL;
 }
 
-/* Take the connection's completions out of the ring's last @n. */
+/* An arrival by a lane that goes, of a connection that stays. */
+static void note_arrival(struct lane *lane, const struct ibv_wc *wc)
+{
+	if (lane->conn->closed || wc->status != IBV_WC_SUCCESS ||
+	    !(wc->wc_flags & IBV_WC_WITH_IMM))
+		return;
+	lane->rx++;
+	arrive_hold(lane, ntohl(wc->imm_data));
+}
+
+/* Take those lanes' completions that are drained out of the last @n. */
 static void collect(struct verbs_conn *conn, ptrdiff_t n)
 {
 	struct verbs_ctx *ctx = conn->ctx;
@@ -106,10 +117,12 @@ static void collect(struct verbs_conn *conn, ptrdiff_t n)
 
 		if (!lane)
 			*kept++ = *wc;
-		else if (wr_is_recv(wc->wr_id))
-			srq_taken(ctx);
-		else
-			note_send(lane, wc);
+		else if (!wr_is_recv(wc->wr_id))
+			lane_note(lane, wc);
+		else {
+			srq_taken(lane->queues);
+			note_arrival(lane, wc);
+		}
 	}
 	ctx->wc_tail = kept;
 }
@@ -123,6 +136,8 @@ static bool is_drained(struct verbs_conn *conn)
 		struct lane *lane = &conn->lane[l];
 		struct slot *slot;
 
+		if (!lane->draining)
+			continue;
 		while ((slot = open_slot(lane)) && slot_silent(slot))
 			lane->ended = slot;
 		drained = drained && !slot;
@@ -136,6 +151,8 @@ static bool has_messages(struct verbs_conn *conn)
 	for (unsigned l = 0; l < conn->nlanes; l++) {
 		const struct lane *lane = &conn->lane[l];
 
+		if (!lane->draining)
+			continue;
 		for (const struct slot *slot = open_slot(lane); slot;
 		     slot = lane_behind(lane, slot))
 			if (slot_kind(slot) == SLOT_MESSAGE)
@@ -154,16 +171,14 @@ static int poll_once(struct verbs_conn *conn)
 	return n;
 }
 
-static void destroy_qps(struct verbs_conn *conn)
+static void destroy_qp(struct lane *lane)
 {
-	for (unsigned i = 0; i < conn->nlanes; i++) {
-		int err = ibv_destroy_qp(conn->lane[i].qp);
+	int err = lane->qp ? ibv_destroy_qp(lane->qp) : 0;
 
-		if (err)
-			vbn_log(VBN_ERR, "verbs: %s: ibv_destroy_qp: %s",
-				conn->ctx->job->name, strerror(err));
-	}
-	conn_unreserve(conn);
+	if (err)
+		vbn_log(VBN_ERR, "verbs: %s: ibv_destroy_qp: %s",
+			lane->queues->rail->name, strerror(err));
+	lane->qp = NULL;
 }
 
 /* Collect while @wanted says so, at most @ms. */
@@ -192,7 +207,8 @@ static void to_error(struct verbs_conn *conn)
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
 	for (unsigned i = 0; i < conn->nlanes; i++)
-		ibv_modify_qp(conn->lane[i].qp, &attr, IBV_QP_STATE);
+		if (conn->lane[i].qp)
+			ibv_modify_qp(conn->lane[i].qp, &attr, IBV_QP_STATE);
 }
 
 /* The device does not know of these; nothing will end them. */
@@ -209,17 +225,23 @@ static void drop_chain(struct verbs_conn *conn)
 	ctx->chain_bytes = 0;
 }
 
+/* From now on what comes of the lane is taken out of the ring. */
+static void begin_draining(struct lane *lane)
+{
+	if (!lane->qp)
+		return; /* that is done, and all of its slots have a status */
+	lane->draining = true;
+	for (struct slot *slot = open_slot(lane); slot;
+	     slot = lane_behind(lane, slot))
+		slot->status = STATUS_OPEN;
+}
+
 static void drain(struct verbs_conn *conn, bool linger)
 {
 	struct verbs_ctx *ctx = conn->ctx;
 
-	for (unsigned l = 0; l < conn->nlanes; l++) {
-		struct lane *lane = &conn->lane[l];
-
-		for (struct slot *slot = open_slot(lane); slot;
-		     slot = lane_behind(lane, slot))
-			slot->status = STATUS_OPEN;
-	}
+	for (unsigned l = 0; l < conn->nlanes; l++)
+		begin_draining(&conn->lane[l]);
 	drop_chain(conn);
 	collect(conn, ctx->wc_tail - ctx->wc_head);
 	if (linger)
@@ -228,7 +250,9 @@ static void drain(struct verbs_conn *conn, bool linger)
 	collect_while(conn, is_not_drained, DRAIN_MS);
 	while (poll_once(conn) > 0)
 		;
-	destroy_qps(conn);
+	for (unsigned l = 0; l < conn->nlanes; l++)
+		destroy_qp(&conn->lane[l]);
+	conn_unreserve(conn);
 	while (poll_once(conn) > 0)
 		;
 	/* the others' completions wait in the ring */
@@ -244,16 +268,24 @@ static void unlink_from(struct verbs_conn **list, struct verbs_conn *conn,
 		*list = *(struct verbs_conn **)((char *)conn + next);
 }
 
-static void unlink_lane(struct verbs_ctx *ctx, struct lane *lane)
+void lane_drain(struct lane *lane)
 {
-	struct lane **link = lane_bucket(ctx, lane->qpn);
+	struct verbs_conn *conn = lane->conn;
+	struct verbs_ctx *ctx = conn->ctx;
 
-	while (*link && *link != lane)
-		link = &(*link)->next_bucket;
-	if (*link)
-		*link = lane->next_bucket;
-	if (ctx->last_lane == lane)
-		ctx->last_lane = NULL;
+	conn->direct = false; /* what is held goes first */
+	begin_draining(lane);
+	collect(conn, ctx->wc_tail - ctx->wc_head);
+	collect_while(conn, is_not_drained, DRAIN_MS);
+	while (poll_once(conn) > 0)
+		;
+	destroy_qp(lane);
+	while (poll_once(conn) > 0)
+		;
+	lane->draining = false;
+	lane_unlink(lane);
+	arrive_resume(conn);
+	ctx_due(ctx);
 }
 
 /* Nothing finds it any more. */
@@ -262,11 +294,15 @@ static void forget(struct verbs_conn *conn)
 	struct verbs_ctx *ctx = conn->ctx;
 
 	for (unsigned i = 0; i < conn->nlanes; i++)
-		unlink_lane(ctx, &conn->lane[i]);
+		lane_unlink(&conn->lane[i]);
 	unlink_from(&ctx->held, conn, offsetof(struct verbs_conn, next_held));
 	unlink_from(&ctx->owing, conn, offsetof(struct verbs_conn, next_owing));
 	unlink_from(&ctx->failed, conn,
 		    offsetof(struct verbs_conn, next_failed));
+	unlink_from(&ctx->failing, conn,
+		    offsetof(struct verbs_conn, next_failing));
+	unlink_from(&ctx->failing_next, conn,
+		    offsetof(struct verbs_conn, next_failing));
 }
 
 /* Callbacks run here, and may close other connections. */

@@ -9,7 +9,7 @@
  * context's thread finds it there at the latest when its first completion
  * comes.
  */
-#include "internal.h"
+#include "failover.h"
 #include "error.h"
 
 #include <errno.h>
@@ -26,12 +26,30 @@ struct lane **lane_bucket(struct verbs_ctx *ctx, uint32_t qpn)
 	return &ctx->bucket[qpn % BUCKETS];
 }
 
-static void adopt(struct verbs_ctx *ctx, struct lane *lane)
+void lane_link(struct lane *lane)
 {
-	struct lane **bucket = lane_bucket(ctx, lane->qpn);
+	struct lane **bucket = lane_bucket(lane->ctx, lane->qpn);
 
 	lane->next_bucket = *bucket;
 	*bucket = lane;
+}
+
+void lane_unlink(struct lane *lane)
+{
+	struct verbs_ctx *ctx = lane->ctx;
+	struct lane **link = lane_bucket(ctx, lane->qpn);
+
+	while (*link && *link != lane)
+		link = &(*link)->next_bucket;
+	if (*link)
+		*link = lane->next_bucket;
+	if (ctx->last_lane == lane)
+		ctx->last_lane = NULL;
+}
+
+static void adopt(struct verbs_ctx *ctx, struct lane *lane)
+{
+	lane_link(lane);
 	lane->first = lane->spare = ctx->spare_slots;
 	if (lane->spare) {
 		ctx->spare_slots = lane->spare->next;
@@ -78,7 +96,7 @@ void conn_push(_Atomic(struct verbs_conn *) *list, struct verbs_conn *conn,
 		;
 }
 
-static uint32_t random_psn(void)
+uint32_t lane_psn(void)
 {
 	uint32_t psn = 0;
 
@@ -91,10 +109,14 @@ static uint32_t random_psn(void)
 	return psn & PSN_MASK;
 }
 
+struct pair *lane_pair(const struct lane *lane)
+{
+	return &lane->conn->pair[lane->id % lane->conn->npairs];
+}
+
 static int modify(struct lane *lane, struct ibv_qp_attr *attr, int mask,
 		  const char *state)
 {
-	const struct verbs_conn *conn = lane->conn;
 	int err = ibv_modify_qp(lane->qp, attr, mask);
 	char text[PATH_WHY];
 
@@ -103,47 +125,58 @@ static int modify(struct lane *lane, struct ibv_qp_attr *attr, int mask,
 	return vbn_fail(-err,
 			"verbs: %s: queue pair to %s: %s; do both hosts' "
 			"addresses reach each other?",
-			path_text(&conn->ctx->job->port, &conn->path, text),
+			path_text(&lane->queues->rail->port,
+				  &lane_pair(lane)->path, text),
 			state, strerror(err));
 }
 
-static int to_init(struct lane *lane)
+int lane_to_init(struct lane *lane, const struct path_port *port)
 {
-	struct verbs_job *job = lane->conn->ctx->job;
 	struct ibv_qp_attr attr;
-	int mask = path_init(&job->port, job->atomics, &attr);
+	int mask = path_init(port, lane->queues->rail->atomics, &attr);
 
 	return modify(lane, &attr, mask, "INIT");
 }
 
-static void fill_offer(const struct verbs_conn *conn, struct qp_offer *offer)
+static void fill_pair(const struct verbs_conn *conn, const struct pair *pair,
+		      struct pair_offer *offer)
 {
-	*offer = (struct qp_offer){
-		.qpn = conn->lane[0].qpn,
-		.psn = conn->lane[0].psn,
-		.nlanes = conn->nlanes,
-		.ring_addr = (uintptr_t)conn->ring[0].base,
-		.ring_rkey = conn->ring[0].rkey,
-		.ring_bytes = conn->ring[0].bytes,
-		.read_out = conn->read_out,
-		.read_in = conn->read_in,
-		.generation = conn->generation,
+	*offer = (struct pair_offer){
+		.from = pair->rail,
+		.to = pair->peer_rail,
+		.ring_rkey = conn->ring[0].rkey[pair->rail],
+		.qp = {.read_out = pair->read_out, .read_in = pair->read_in},
 	};
-	for (unsigned i = 1; i < conn->nlanes; i++) {
-		offer->other[i - 1].qpn = conn->lane[i].qpn;
-		offer->other[i - 1].psn = conn->lane[i].psn;
+	path_offer(&conn->ctx->job->rail[pair->rail].port, &pair->path,
+		   &offer->qp);
+}
+
+static void fill_offer(const struct verbs_conn *conn, struct conn_offer *offer)
+{
+	*offer = (struct conn_offer){
+		.generation = conn->generation,
+		.ring_addr = (uintptr_t)conn->ring[0].base,
+		.ring_bytes = conn->ring[0].bytes,
+		.npairs = conn->npairs,
+		.nlanes = conn->nlanes,
+	};
+	for (unsigned i = 0; i < conn->npairs; i++)
+		fill_pair(conn, &conn->pair[i], &offer->pair[i]);
+	for (unsigned i = 0; i < conn->nlanes; i++) {
+		offer->lane[i].qpn = conn->lane[i].qpn & QPN_MASK;
+		offer->lane[i].psn = conn->lane[i].psn;
 	}
-	path_offer(&conn->ctx->job->port, &conn->path, offer);
 }
 
 /* Once a peer, when the two ports' packets differ in size. */
-static void tell_mtu(const struct verbs_conn *conn, const struct qp_offer *peer)
+static void tell_mtu(const struct verbs_conn *conn, const struct rail *rail,
+		     const struct qp_offer *peer)
 {
 	struct verbs_job *job = conn->ctx->job;
 	size_t rank = (size_t)conn->rank;
 	uint8_t bit = (uint8_t)(1u << rank % 8);
 
-	if (peer->mtu == job->port.address.mtu ||
+	if (peer->mtu == rail->port.address.mtu ||
 	    rank / 8 >= sizeof(job->mtu_told) ||
 	    (job->mtu_told[rank / 8] & bit))
 		return;
@@ -151,73 +184,68 @@ static void tell_mtu(const struct verbs_conn *conn, const struct qp_offer *peer)
 	vbn_log(VBN_INFO,
 		"verbs: rank %d: MTU %d, the smaller of %d here and %d at "
 		"rank %d",
-		conn->path.self_rank, 128 << path_mtu(&job->port, peer),
-		128 << job->port.address.mtu, 128 << peer->mtu, conn->rank);
+		conn->self_rank, 128 << path_mtu(&rail->port, peer),
+		128 << rail->port.address.mtu, 128 << peer->mtu, conn->rank);
 }
 
-/* The offer as if the lane were all. */
-static struct qp_offer of_lane(const struct qp_offer *offer, unsigned lane)
+int lane_connect(struct lane *lane, const struct path_port *port,
+		 const struct qp_offer *self, const struct qp_offer *peer)
 {
-	struct qp_offer one = *offer;
-
-	if (lane) {
-		one.qpn = offer->other[lane - 1].qpn;
-		one.psn = offer->other[lane - 1].psn;
-	}
-	return one;
-}
-
-static int lane_to_rts(struct lane *lane, const struct qp_offer *all_self,
-		       const struct qp_offer *all_peer)
-{
-	const struct verbs_conn *conn = lane->conn;
-	const struct path_port *port = &conn->ctx->job->port;
-	unsigned i = (unsigned)(lane - conn->lane);
-	const struct qp_offer self = of_lane(all_self, i);
-	const struct qp_offer peer = of_lane(all_peer, i);
 	struct ibv_qp_attr attr;
 	int mask, err;
 
-	mask = path_rtr(port, &conn->path, &self, &peer, &attr);
+	mask = path_rtr(port, &lane_pair(lane)->path, self, peer, &attr);
 	err = modify(lane, &attr, mask, "RTR");
 	if (err)
 		return err;
-	mask = path_rts(port, &self, &peer, &attr);
+	mask = path_rts(port, self, peer, &attr);
 	return modify(lane, &attr, mask, "RTS");
 }
 
-static int to_rts(struct verbs_conn *conn, const struct qp_offer *peer)
+static int lane_to_rts(struct lane *lane, const struct conn_offer *all_self,
+		       const struct conn_offer *all_peer)
 {
-	struct qp_offer self;
+	const struct qp_offer self = offer_of_lane(all_self, lane->id);
+	const struct qp_offer peer = offer_of_lane(all_peer, lane->id);
+
+	tell_mtu(lane->conn, lane->queues->rail, &peer);
+	return lane_connect(lane, &lane->queues->rail->port, &self, &peer);
+}
+
+static int to_rts(struct verbs_conn *conn, const struct conn_offer *peer)
+{
+	struct conn_offer self;
 	int err = 0;
 
-	tell_mtu(conn, peer);
 	fill_offer(conn, &self);
 	for (unsigned i = 0; i < conn->nlanes && !err; i++)
 		err = lane_to_rts(&conn->lane[i], &self, peer);
+	for (unsigned i = 0; i < conn->npairs; i++)
+		conn->pair[i].out_rkey[0] = peer->pair[i].ring_rkey;
 	conn->out = (struct mailbox_out){
 		.addr = peer->ring_addr,
-		.rkey = peer->ring_rkey,
+		.rkey = conn->pair[0].out_rkey[0],
 		.units = (uint16_t)(peer->ring_bytes / MAILBOX_UNIT),
 		.room = (uint16_t)(peer->ring_bytes / MAILBOX_UNIT),
 	};
 	return err;
 }
 
-static int read_offer(const struct verbs_conn *conn, const struct blob *blob,
-		      struct qp_offer *offer)
+/* @generation, @nlanes: what this side knows or would have. */
+static int read_offer(const struct blob *blob, const struct conn_info *info,
+		      struct conn_offer *offer)
 {
 	int err = offer_unpack(blob, offer);
 
 	if (err)
 		return err;
-	if (conn->generation != offer->generation)
+	if (info->generation != offer->generation)
 		return vbn_fail(-ESTALE,
 				"verbs: rank %d speaks of another connection "
 				"(generation %llu, this is %llu)",
-				conn->rank,
+				info->rank,
 				(unsigned long long)offer->generation,
-				(unsigned long long)conn->generation);
+				(unsigned long long)info->generation);
 	if (offer->ring_bytes < RING_SMALL ||
 	    offer->ring_bytes > UNITS_MAX * MAILBOX_UNIT ||
 	    offer->ring_bytes % MAILBOX_UNIT)
@@ -225,19 +253,34 @@ static int read_offer(const struct verbs_conn *conn, const struct blob *blob,
 				"verbs: rank %d offers an impossible mailbox "
 				"of %u bytes; run the same verbena on all "
 				"ranks",
-				conn->rank, offer->ring_bytes);
-	if (conn->nlanes != offer->nlanes)
-		return vbn_fail(-EPROTO,
-				"verbs: rank %d uses %u queue pairs a "
-				"connection, this rank %u; set VBN_IB_QPS "
-				"alike on all ranks",
-				conn->rank, offer->nlanes, conn->nlanes);
+				info->rank, offer->ring_bytes);
 	return 0;
+}
+
+static unsigned lanes_wanted(const struct verbs_job *job, unsigned npairs)
+{
+	unsigned each = LANES_MAX / npairs;
+
+	return npairs * (job->settings.qps < each ? job->settings.qps : each);
+}
+
+static int check_lanes(const struct verbs_job *job, int rank,
+		       const struct conn_offer *offer)
+{
+	unsigned want = lanes_wanted(job, offer->npairs);
+
+	if (offer->nlanes == want)
+		return 0;
+	return vbn_fail(-EPROTO,
+			"verbs: rank %d uses %u queue pairs a "
+			"connection, this rank %u; set VBN_IB_QPS "
+			"alike on all ranks",
+			rank, offer->nlanes, want);
 }
 
 static void write_offer(const struct verbs_conn *conn, struct blob *blob)
 {
-	struct qp_offer offer;
+	struct conn_offer offer;
 
 	fill_offer(conn, &offer);
 	offer_pack(blob, &offer);
@@ -248,38 +291,61 @@ static uint8_t bounded_reads(int cap)
 	return (uint8_t)(cap < 0 ? 0 : cap > READS_MAX ? READS_MAX : cap);
 }
 
-static void lane_init(struct verbs_conn *conn, struct lane *lane)
+static void lane_init(struct verbs_conn *conn, unsigned i)
 {
+	const struct pair *pair = &conn->pair[i % conn->npairs];
+	struct lane *lane = &conn->lane[i];
+
 	lane->ctx = conn->ctx;
 	lane->conn = conn;
-	lane->room = (int)conn->ctx->job->depth;
-	lane->psn = random_psn();
+	lane->queues = &conn->ctx->queues[pair->rail];
+	lane->rail = pair->rail;
+	lane->peer_rail = pair->peer_rail;
+	lane->id = (uint8_t)i;
+	lane->room = (int)lane->queues->rail->depth;
+	lane->psn = lane_psn();
+}
+
+static void pair_init(struct verbs_conn *conn, struct pair *pair)
+{
+	const struct rail *rail = &conn->ctx->job->rail[pair->rail];
+
+	pair->read_out = bounded_reads(rail->attr.max_qp_init_rd_atom);
+	pair->read_in = bounded_reads(rail->attr.max_qp_rd_atom);
 }
 
 static struct verbs_conn *conn_alloc(struct verbs_ctx *ctx,
-				     const struct conn_info *info)
+				     const struct conn_info *info,
+				     const struct pair *pairs, unsigned npairs)
 {
-	uint8_t nlanes = ctx->job->settings.qps;
+	unsigned nlanes = lanes_wanted(ctx->job, npairs);
+	size_t pairs_at =
+		sizeof(struct verbs_conn) + nlanes * sizeof(struct lane);
 	struct verbs_conn *conn =
-		calloc(1, sizeof(*conn) + nlanes * sizeof(conn->lane[0]));
+		calloc(1, pairs_at + npairs * sizeof(struct pair));
 
 	if (!conn)
 		return NULL;
 	conn->ctx = ctx;
-	conn->nlanes = nlanes;
+	conn->nlanes = (uint8_t)nlanes;
+	conn->npairs = (uint8_t)npairs;
+	conn->pair = (struct pair *)((char *)conn + pairs_at);
+	for (unsigned i = 0; i < npairs; i++) {
+		conn->pair[i] = pairs[i];
+		pair_init(conn, &conn->pair[i]);
+	}
 	for (unsigned i = 0; i < nlanes; i++)
-		lane_init(conn, &conn->lane[i]);
+		lane_init(conn, i);
 	conn->window = CREDITS;
 	/* a stripe with its fences has to find that many slots free at once */
 	conn->stripe_min = nlanes > 1 && ctx->nslots >= SLOTS_KEPT + 4u * nlanes
 				   ? STRIPE_MIN
 				   : SIZE_MAX;
-	conn->rank = conn->path.rank = info->rank;
-	conn->path.self_rank = info->self_rank;
+	conn->stripe_full = conn->stripe_min;
+	conn->rank = info->rank;
+	conn->self_rank = info->self_rank;
 	conn->self = info->self;
 	conn->generation = info->generation;
-	conn->read_out = bounded_reads(ctx->job->attr.max_qp_init_rd_atom);
-	conn->read_in = bounded_reads(ctx->job->attr.max_qp_rd_atom);
 	return conn;
 }
 
@@ -295,8 +361,9 @@ static int conn_reserve(struct verbs_conn *conn)
 			"verbs: a context on %s has room for no connection "
 			"more (max_srq_wr %d, max_cqe %d, %u receives at "
 			"least for each); open more contexts",
-			ctx->job->name, ctx->job->attr.max_srq_wr,
-			ctx->job->attr.max_cqe, n);
+			conn->lane[0].queues->rail->name,
+			conn->lane[0].queues->rail->attr.max_srq_wr,
+			conn->lane[0].queues->rail->attr.max_cqe, n);
 }
 
 void conn_unreserve(struct verbs_conn *conn)
@@ -313,8 +380,11 @@ static int lanes_create(struct verbs_conn *conn)
 
 	for (unsigned i = 0; i < conn->nlanes; i++) {
 		err = qp_create(&conn->lane[i]);
+		if (!err && conn->npairs > 1)
+			err = record_lane(&conn->lane[i]);
 		if (!err)
-			err = to_init(&conn->lane[i]);
+			err = lane_to_init(&conn->lane[i],
+					   &conn->lane[i].queues->rail->port);
 		if (err)
 			break;
 	}
@@ -347,20 +417,23 @@ static int conn_fill(struct verbs_conn *conn)
 
 static int check_device(struct verbs_ctx *ctx, const struct conn_info *info)
 {
-	const char *name = ctx->job->name;
+	const struct rail *rail = ctx->job->rail;
+	unsigned alive = 0;
 
-	if (atomic_load(&ctx->job->fatal))
+	for (unsigned i = 0; i < ctx->nrails; i++)
+		alive += !atomic_load(&rail[i].fatal);
+	if (!alive)
 		return vbn_fail(-EIO,
 				"verbs: rank %d's %s has failed (device fatal "
 				"event): no connection to rank %d; see the "
 				"kernel's log, restart the job",
-				info->self_rank, name, info->rank);
+				info->self_rank, rail->name, info->rank);
 	if (atomic_load(&ctx->queue_event))
 		return vbn_fail(-EIO,
 				"verbs: rank %d: a queue of this context on "
 				"%s has failed: no connection to rank %d; open "
 				"another context",
-				info->self_rank, name, info->rank);
+				info->self_rank, rail->name, info->rank);
 	return 0;
 }
 
@@ -368,39 +441,55 @@ int verbs_reaches(void *pctx, const struct conn_info *info,
 		  const struct blob *peer_address)
 {
 	struct verbs_ctx *ctx = pctx;
-	struct path path = {.self_rank = info->self_rank, .rank = info->rank};
-	struct port_address peer;
+	struct pair pairs[RAILS_MAX];
+	struct rail_addresses peer;
 	int err = check_device(ctx, info);
 
 	if (!err)
-		err = offer_unpack_address(peer_address, &peer);
-	return err ? err : path_choose(&ctx->job->port, &peer, &path);
+		err = offer_unpack_addresses(peer_address, &peer);
+	if (!err)
+		err = pairs_choose(ctx, info, &peer, pairs);
+	return err < 0 ? err : 0;
+}
+
+/* The rails: as @offer has it; NULL: this side chooses. */
+static int choose_pairs(struct verbs_ctx *ctx, const struct conn_info *info,
+			const struct rail_addresses *peer,
+			const struct blob *offer, struct conn_offer *peer_offer,
+			struct pair pairs[RAILS_MAX])
+{
+	int err;
+
+	if (!offer)
+		return pairs_choose(ctx, info, peer, pairs);
+	err = read_offer(offer, info, peer_offer);
+	if (!err)
+		err = check_lanes(ctx->job, info->rank, peer_offer);
+	return err ? err : pairs_accept(ctx, info, peer, peer_offer, pairs);
 }
 
 /* @offer: what the creating side has chosen; NULL: this is the one. */
 static int conn_new(struct verbs_ctx *ctx, const struct conn_info *info,
 		    const struct blob *peer_address, const struct blob *offer,
-		    struct qp_offer *peer_offer, struct verbs_conn **out)
+		    struct conn_offer *peer_offer, struct verbs_conn **out)
 {
-	struct port_address peer;
+	struct pair pairs[RAILS_MAX];
+	struct rail_addresses peer;
 	struct verbs_conn *conn;
-	int err = check_device(ctx, info);
+	int err = check_device(ctx, info), n;
 
 	if (!err)
-		err = offer_unpack_address(peer_address, &peer);
+		err = offer_unpack_addresses(peer_address, &peer);
 	if (err)
 		return err;
-	conn = conn_alloc(ctx, info);
+	n = choose_pairs(ctx, info, &peer, offer, peer_offer, pairs);
+	if (n <= 0)
+		return n;
+	conn = conn_alloc(ctx, info, pairs, (unsigned)n);
 	if (!conn)
 		return vbn_fail(-ENOMEM, "verbs: out of memory");
-	if (offer)
-		err = read_offer(conn, offer, peer_offer);
-	if (!err)
-		err = offer ? path_accept(&ctx->job->port, &peer, peer_offer,
-					  &conn->path)
-			    : path_choose(&ctx->job->port, &peer, &conn->path);
-	if (!err)
-		err = conn_fill(conn);
+	conn->creator = !offer;
+	err = conn_fill(conn);
 	if (err) {
 		conn_free(conn);
 		return err;
@@ -431,7 +520,7 @@ int verbs_conn_accept(void *pctx, const struct conn_info *info,
 {
 	struct verbs_ctx *ctx = pctx;
 	struct verbs_conn *conn;
-	struct qp_offer peer;
+	struct conn_offer peer;
 	int err = conn_new(ctx, info, peer_address, offer, &peer, &conn);
 
 	if (err)
@@ -450,11 +539,15 @@ int verbs_conn_accept(void *pctx, const struct conn_info *info,
 int verbs_conn_finish(void *vconn, const struct blob *answer)
 {
 	struct verbs_conn *conn = vconn;
-	struct qp_offer peer;
-	int err = read_offer(conn, answer, &peer);
+	const struct conn_info info = {.rank = conn->rank,
+				       .generation = conn->generation};
+	struct conn_offer peer;
+	int err = read_offer(answer, &info, &peer);
 
 	if (!err)
-		err = path_confirm(&conn->path, &peer);
+		err = check_lanes(conn->ctx->job, conn->rank, &peer);
+	if (!err)
+		err = pairs_confirm(conn, &peer);
 	return err ? err : to_rts(conn, &peer);
 }
 
@@ -471,6 +564,7 @@ int verbs_conn_attach(void *vconn, struct vbn_ep *ep)
 	}
 	conn->ep = ep;
 	conn->attached = true;
+	failover_attach(conn);
 	if (conn->held && conn->held->n)
 		arrive_resume(conn);
 	else

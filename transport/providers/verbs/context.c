@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A context's part: one completion queue, one shared receive queue, the slots
- * of what is sent, and one registered arena that holds the results of atomics
- * and the copies of messages on their way. All sizes are fixed here, from the
- * device's caps, so that the data path never allocates; receives posted and
- * mailboxes alone grow, with the number of connections.
+ * A context's part: a completion queue and a shared receive queue per rail, the
+ * slots of what is sent, and one registered arena that holds the results of
+ * atomics and the copies of messages on their way. All sizes are fixed here,
+ * from the device's caps, so that the data path never allocates; receives
+ * posted and mailboxes alone grow, with the number of connections.
  */
-#include "internal.h"
+#include "failover.h"
 #include "error.h"
 
 #include <errno.h>
@@ -39,22 +39,18 @@ static int arena_create(struct verbs_ctx *ctx)
 			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (ctx->arena == MAP_FAILED)
 		return vbn_fail(-ENOMEM, "verbs: no memory for a context");
-	ctx->arena_mr = ibv_reg_mr(job->pd, ctx->arena, ctx->arena_bytes,
-				   IBV_ACCESS_LOCAL_WRITE);
-	if (!ctx->arena_mr) {
-		err = limits_explain(job, errno, "opening a context",
-				     ctx->arena_bytes);
+	err = register_all(job, ctx->arena, ctx->arena_bytes,
+			   IBV_ACCESS_LOCAL_WRITE, "opening a context",
+			   &ctx->arena_mr);
+	if (err)
 		goto unmap;
-	}
-	atomic_fetch_add(&job->mrs, 1);
 	err = free_list_init(&ctx->cells, CELLS);
 	if (!err)
 		err = free_list_init(&ctx->bounces, BOUNCES);
 	if (!err)
 		return 0;
 	free(ctx->cells.items);
-	ibv_dereg_mr(ctx->arena_mr);
-	atomic_fetch_sub(&job->mrs, 1);
+	register_free(job, ctx->arena_mr);
 unmap:
 	munmap(ctx->arena, ctx->arena_bytes);
 	return err;
@@ -64,34 +60,42 @@ static void arena_destroy(struct verbs_ctx *ctx)
 {
 	free(ctx->bounces.items);
 	free(ctx->cells.items);
-	ibv_dereg_mr(ctx->arena_mr);
-	atomic_fetch_sub(&ctx->job->mrs, 1);
+	register_free(ctx->job, ctx->arena_mr);
 	munmap(ctx->arena, ctx->arena_bytes);
+}
+
+static uint32_t lesser(uint32_t a, int b)
+{
+	return a < (uint32_t)b ? a : (uint32_t)b;
 }
 
 /*
  * Divide the completion queue among receives and sends, seven to one: receives
  * are what limits the number of connections. Each kind is bounded elsewhere by
- * its share, so their sum never overruns it.
+ * its share, so their sum never overruns it. Rails' queues are alike, since
+ * each may be the only one that is used.
  */
 static int plan_sizes(struct verbs_ctx *ctx, uint32_t *cqe)
 {
-	const struct ibv_device_attr *attr = &ctx->job->attr;
 	uint32_t recv = RECV_LIMIT;
 
-	if (recv > (uint32_t)attr->max_srq_wr)
-		recv = (uint32_t)attr->max_srq_wr;
 	*cqe = RECV_LIMIT + SEND_LIMIT;
-	if (*cqe > (uint32_t)attr->max_cqe)
-		*cqe = (uint32_t)attr->max_cqe;
-	if (recv > *cqe / 8 * 7)
-		recv = *cqe / 8 * 7;
-	if (recv < RECV_SMALLEST || *cqe - recv < SEND_SMALLEST)
-		return vbn_fail(-ENOSPC,
+	for (unsigned i = 0; i < ctx->nrails; i++) {
+		const struct rail *rail = &ctx->job->rail[i];
+
+		recv = lesser(recv, rail->attr.max_srq_wr);
+		*cqe = lesser(*cqe, rail->attr.max_cqe);
+		if (recv > *cqe / 8 * 7)
+			recv = *cqe / 8 * 7;
+		if (recv < RECV_SMALLEST || *cqe - recv < SEND_SMALLEST)
+			return vbn_fail(
+				-ENOSPC,
 				"verbs: %s is too small: max_cqe %d, "
 				"max_srq_wr %d, at least %u and %u are needed",
-				ctx->job->name, attr->max_cqe, attr->max_srq_wr,
-				8 * SEND_SMALLEST, RECV_SMALLEST);
+				rail->name, rail->attr.max_cqe,
+				rail->attr.max_srq_wr, 8 * SEND_SMALLEST,
+				RECV_SMALLEST);
+	}
 	ctx->recv_max = recv;
 	ctx->nslots = *cqe - recv;
 	if (ctx->nslots > SEND_LIMIT)
@@ -103,14 +107,20 @@ static int plan_sizes(struct verbs_ctx *ctx, uint32_t *cqe)
 static int slots_create(struct verbs_ctx *ctx)
 {
 	/* a spare for each lane: receives limit how many there can be */
-	uint32_t spares =
-		ctx->recv_max / CONN_RECEIVES * ctx->job->settings.qps;
+	uint32_t lanes = ctx->job->settings.qps * (uint32_t)ctx->nrails;
+	uint32_t spares = ctx->recv_max / CONN_RECEIVES *
+			  (lanes < LANES_MAX ? lanes : LANES_MAX);
 	uint32_t last = ctx->nslots + spares;
 	size_t bytes = (1 + last) * sizeof(*ctx->slots);
+	int err = records_create(ctx, 1 + last);
 
+	if (err)
+		return err;
 	ctx->slots = aligned_alloc(_Alignof(struct slot), bytes);
-	if (!ctx->slots)
+	if (!ctx->slots) {
+		records_destroy(ctx);
 		return vbn_fail(-ENOMEM, "verbs: out of memory");
+	}
 	memset(ctx->slots, 0, bytes);
 	for (uint32_t i = last; i > 0; i--) {
 		struct slot **list = i > ctx->nslots  ? &ctx->spare_slots
@@ -124,53 +134,76 @@ static int slots_create(struct verbs_ctx *ctx)
 	return 0;
 }
 
-static int cq_create(struct verbs_ctx *ctx)
+static int queue_create(struct queues *queues, uint32_t cqe)
 {
-	struct verbs_job *job = ctx->job;
-	uint32_t cqe;
-	int err = plan_sizes(ctx, &cqe);
+	struct rail *rail = queues->rail;
+	int err;
 
-	if (err)
-		return err;
-	ctx->channel = ibv_create_comp_channel(job->device);
-	if (!ctx->channel)
-		return limits_explain(job, errno,
+	queues->channel = ibv_create_comp_channel(rail->device);
+	if (!queues->channel)
+		return limits_explain(rail, errno,
 				      "creating a completion channel", 0);
-	if (fcntl(ctx->channel->fd, F_SETFL, O_NONBLOCK)) {
+	if (fcntl(queues->channel->fd, F_SETFL, O_NONBLOCK)) {
 		err = vbn_fail(-errno, "verbs: %s: completion channel: %s",
-			       job->name, strerror(errno));
+			       rail->name, strerror(errno));
 		goto destroy_channel;
 	}
-	ctx->cq = ibv_create_cq(job->device, (int)cqe, ctx, ctx->channel, 0);
-	if (!ctx->cq) {
-		err = limits_explain(job, errno, "creating a completion queue",
-				     cqe * sizeof(struct ibv_wc));
-		goto destroy_channel;
-	}
-	ctx->wc = malloc((cqe + POLL_BATCH) * sizeof(*ctx->wc));
-	ctx->wc_head = ctx->wc_tail = ctx->wc;
-	ctx->wc_end = ctx->wc + cqe + POLL_BATCH;
-	if (ctx->wc)
+	queues->cq = ibv_create_cq(rail->device, (int)cqe, queues->ctx,
+				   queues->channel, 0);
+	if (queues->cq)
 		return 0;
-	err = vbn_fail(-ENOMEM, "verbs: out of memory");
-	ibv_destroy_cq(ctx->cq);
+	err = limits_explain(rail, errno, "creating a completion queue",
+			     cqe * sizeof(struct ibv_wc));
 destroy_channel:
-	ibv_destroy_comp_channel(ctx->channel);
+	ibv_destroy_comp_channel(queues->channel);
 	return err;
+}
+
+static void queue_destroy(struct queues *queues)
+{
+	int err;
+
+	if (queues->events_unacked)
+		ibv_ack_cq_events(queues->cq, queues->events_unacked);
+	err = ibv_destroy_cq(queues->cq);
+	if (err)
+		vbn_log(VBN_ERR, "verbs: %s: ibv_destroy_cq: %s",
+			queues->rail->name, strerror(err));
+	ibv_destroy_comp_channel(queues->channel);
 }
 
 static void cq_destroy(struct verbs_ctx *ctx)
 {
-	int err;
-
-	if (ctx->events_unacked)
-		ibv_ack_cq_events(ctx->cq, ctx->events_unacked);
-	err = ibv_destroy_cq(ctx->cq);
-	if (err)
-		vbn_log(VBN_ERR, "verbs: %s: ibv_destroy_cq: %s",
-			ctx->job->name, strerror(err));
-	ibv_destroy_comp_channel(ctx->channel);
+	for (unsigned i = 0; i < ctx->nrails && ctx->queues[i].cq; i++)
+		queue_destroy(&ctx->queues[i]);
 	free(ctx->wc);
+}
+
+static int ring_create(struct verbs_ctx *ctx, uint32_t cqe)
+{
+	cqe *= ctx->nrails;
+	ctx->wc = malloc((cqe + POLL_BATCH) * sizeof(*ctx->wc));
+	if (!ctx->wc)
+		return vbn_fail(-ENOMEM, "verbs: out of memory");
+	ctx->wc_head = ctx->wc_tail = ctx->wc;
+	ctx->wc_end = ctx->wc + cqe + POLL_BATCH;
+	return 0;
+}
+
+static int cq_create(struct verbs_ctx *ctx)
+{
+	uint32_t cqe;
+	int err = plan_sizes(ctx, &cqe);
+
+	for (unsigned i = 0; i < ctx->nrails && !err; i++)
+		err = queue_create(&ctx->queues[i], cqe);
+	if (!err)
+		err = ring_create(ctx, cqe);
+	if (!err)
+		err = merge_create(ctx);
+	if (err)
+		cq_destroy(ctx);
+	return err;
 }
 
 static int parts_create(struct verbs_ctx *ctx)
@@ -194,7 +227,9 @@ static int parts_create(struct verbs_ctx *ctx)
 	rings_destroy(ctx);
 free_slots:
 	free(ctx->slots);
+	records_destroy(ctx);
 destroy_cq:
+	merge_destroy(ctx);
 	cq_destroy(ctx);
 destroy_arena:
 	arena_destroy(ctx);
@@ -212,6 +247,10 @@ int verbs_ctx_open(void *pjob, struct vbn_ctx *core, void **pctx,
 	ctx->job = pjob;
 	ctx->core = core;
 	ctx->counters = core_counters(core);
+	ctx->nrails = ctx->job->nrails;
+	for (unsigned i = 0; i < ctx->nrails; i++)
+		ctx->queues[i] =
+			(struct queues){.ctx = ctx, .rail = &ctx->job->rail[i]};
 	for (int i = 0; i < CHAIN_MAX; i++)
 		ctx->chain_wr[i].sg_list = &ctx->chain_sge[i];
 	ctx->alone_wr.sg_list = &ctx->alone_sge;
@@ -238,6 +277,8 @@ void verbs_ctx_close(void *pctx)
 	srq_destroy(ctx);
 	rings_destroy(ctx);
 	free(ctx->slots);
+	records_destroy(ctx);
+	merge_destroy(ctx);
 	cq_destroy(ctx);
 	arena_destroy(ctx);
 	free(ctx);

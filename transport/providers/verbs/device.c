@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which device and port a job uses. Devices are tried in the order that
- * VBN_IB_HCA lists them, else libibverbs does; the first active port with a
- * usable address wins. One that cannot be used (a container sees all devices
- * in sysfs, and may open some) is passed over; the reasons are told when none
- * is left, and logged otherwise.
+ * Which devices and ports a job uses. Devices are tried in the order that
+ * VBN_IB_HCA lists them, else libibverbs does; each active port with a usable
+ * address is a rail, up to VBN_IB_RAILS. One that cannot be used (a container
+ * sees all devices in sysfs, and may open some) is passed over; the reasons are
+ * told when none is left, and logged otherwise.
  */
 #include "internal.h"
 #include "device.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEPTH_MIN 16u
+#define DEPTH_MIN 8u
 
 /* Why each device was passed over, for the error line. */
 struct reasons {
@@ -94,90 +94,117 @@ const char *device_lacks(const struct ibv_device_attr *attr)
 
 /* ---- trying ---- */
 
-static struct port_query query_of(struct verbs_job *job, uint8_t port)
+static struct port_query query_of(struct rail *rail, uint8_t port)
 {
-	return (struct port_query){.device = job->device,
-				   .name = job->name,
+	return (struct port_query){.device = rail->device,
+				   .name = rail->name,
 				   .num = port,
-				   .software = port_software(&job->attr),
-				   .settings = &job->settings};
+				   .software = port_software(&rail->attr),
+				   .settings = &rail->job->settings};
 }
 
-static int try_port(struct verbs_job *job, uint8_t num, struct reasons *why)
+void device_caps(struct rail *rail)
 {
-	struct port_query query = query_of(job, num);
-	char text[PORT_WHY];
-	int err = port_read(&query, &job->port_attr, &job->port, text);
-
-	if (err)
-		reason(why, "%s port %u: %s", job->name, num, text);
-	else
-		job->port_num = num;
-	return err;
+	rail->software = port_software(&rail->attr);
+	rail->atomics = rail->attr.atomic_cap != IBV_ATOMIC_NONE;
+	rail->depth = SEND_DEPTH;
+	while (rail->depth + DEPTH_EXTRA > (uint32_t)rail->attr.max_qp_wr &&
+	       rail->depth > DEPTH_MIN)
+		rail->depth /= 2;
+	atomic_init(&rail->mrs, 0);
 }
 
-static int try_ports(struct verbs_job *job, int want, struct reasons *why)
+static bool is_listed(const struct verbs_job *job, const char *name,
+		      unsigned port)
 {
-	int last = job->attr.phys_port_cnt;
-
-	for (int port = 1; port <= last; port++)
-		if ((!want || want == port) &&
-		    device_admits(&job->settings, job->name, port))
-			if (!try_port(job, (uint8_t)port, why))
-				return 0;
-	if (want > last)
-		reason(why, "%s has %d port(s), not %d", job->name, last, want);
-	return -ENODEV;
+	for (unsigned i = 0; i < job->nrails; i++)
+		if (job->rail[i].port_num == port &&
+		    !strcmp(job->rail[i].name, name))
+			return true;
+	return false;
 }
 
-void device_caps(struct verbs_job *job)
-{
-	job->software = port_software(&job->attr);
-	job->atomics = job->attr.atomic_cap != IBV_ATOMIC_NONE;
-	job->depth = SEND_DEPTH;
-	while (job->depth >= (uint32_t)job->attr.max_qp_wr &&
-	       job->depth > DEPTH_MIN)
-		job->depth /= 2;
-	atomic_init(&job->mrs, 0);
-}
-
-static int try_device(struct verbs_job *job, struct ibv_device *dev, int port,
-		      struct reasons *why)
+/* Open the device as that of the next rail, whose name is set. */
+static int open_device(struct rail *rail, struct ibv_device *dev,
+		       struct reasons *why)
 {
 	const char *lacks;
 	int err;
 
-	snprintf(job->name, sizeof(job->name), "%s", ibv_get_device_name(dev));
-	if (!device_admits(&job->settings, job->name, 0))
-		return -ENODEV;
 	errno = 0;
-	job->device = ibv_open_device(dev);
-	if (!job->device) {
-		reason(why, "%s: cannot be opened: %s", job->name,
+	rail->device = ibv_open_device(dev);
+	if (!rail->device) {
+		reason(why, "%s: cannot be opened: %s", rail->name,
 		       errno ? strerror(errno) : "no driver for it");
 		return -ENODEV;
 	}
-	err = ibv_query_device(job->device, &job->attr);
-	if (err) {
-		reason(why, "%s: %s", job->name, strerror(err));
-		goto close_device;
-	}
-	lacks = device_lacks(&job->attr);
-	if (lacks) {
-		reason(why, "%s: %s", job->name, lacks);
-		goto close_device;
-	}
-	if (try_ports(job, port, why))
-		goto close_device;
-	device_caps(job);
-	job->pd = ibv_alloc_pd(job->device);
-	if (job->pd)
+	err = ibv_query_device(rail->device, &rail->attr);
+	lacks = err ? strerror(err) : device_lacks(&rail->attr);
+	if (!lacks)
 		return 0;
-	reason(why, "%s: ibv_alloc_pd: %s", job->name, strerror(errno));
-close_device:
-	ibv_close_device(job->device);
-	job->device = NULL;
+	reason(why, "%s: %s", rail->name, lacks);
+	ibv_close_device(rail->device);
 	return -ENODEV;
+}
+
+/* The rail's device is open. 0: the rail has the port. */
+static int try_port(struct rail *rail, uint8_t num, struct reasons *why)
+{
+	struct port_query query = query_of(rail, num);
+	char text[PORT_WHY];
+
+	if (port_read(&query, &rail->port_attr, &rail->port, text)) {
+		reason(why, "%s port %u: %s", rail->name, num, text);
+		return -ENODEV;
+	}
+	rail->port_num = num;
+	device_caps(rail);
+	rail->pd = ibv_alloc_pd(rail->device);
+	if (rail->pd)
+		return 0;
+	reason(why, "%s: ibv_alloc_pd: %s", rail->name, strerror(errno));
+	return -ENODEV;
+}
+
+/* The next rail, without what an earlier try has left in it. */
+static struct rail *next_rail(struct verbs_job *job, struct ibv_device *dev)
+{
+	struct rail *rail = &job->rail[job->nrails];
+
+	memset(rail, 0, sizeof(*rail));
+	rail->job = job;
+	rail->index = job->nrails;
+	snprintf(rail->name, sizeof(rail->name), "%s",
+		 ibv_get_device_name(dev));
+	return rail;
+}
+
+/* Each of its ports that may and can be used is a rail, and opens it anew. */
+static void try_device(struct verbs_job *job, struct ibv_device *dev, int want,
+		       struct reasons *why)
+{
+	int last = 1, most = job->settings.rails;
+
+	for (int port = 1; port <= last && job->nrails < most; port++) {
+		struct rail *rail = next_rail(job, dev);
+		bool usable;
+
+		if (!device_admits(&job->settings, rail->name, 0) ||
+		    open_device(rail, dev, why))
+			return;
+		last = rail->attr.phys_port_cnt;
+		usable = (!want || want == port) &&
+			 device_admits(&job->settings, rail->name, port) &&
+			 !is_listed(job, rail->name, (unsigned)port) &&
+			 !try_port(rail, (uint8_t)port, why);
+		if (usable)
+			job->nrails++;
+		else
+			ibv_close_device(rail->device);
+	}
+	if (want > last)
+		reason(why, "%s has %d port(s), not %d",
+		       ibv_get_device_name(dev), last, want);
 }
 
 static int no_device(const struct reasons *why, int listed)
@@ -198,21 +225,20 @@ static int no_device(const struct reasons *why, int listed)
 			"(VBN_PROVIDER=ucx)");
 }
 
-static void tell_choice(const struct verbs_job *job, const struct reasons *why)
+static void tell_choice(const struct rail *rail)
 {
-	const struct port_address *a = &job->port.address;
+	const struct port_address *a = &rail->port.address;
 	char gid[GID_TEXT_LENGTH] = "";
 
-	if (why->len)
-		vbn_log(VBN_INFO, "verbs: passed over: %s", why->text);
 	if (a->ngids)
 		gid_text(a->gids[0].raw, gid);
 	vbn_log(VBN_INFO,
 		"verbs: %s port %u, %s, LID %u, GID %u %s and %d more, MTU "
 		"%d, partition 0x%04x, timeout %u, retry_cnt %u",
-		job->name, job->port_num, gid_type_name(a->gids[0].type),
+		rail->name, rail->port_num, gid_type_name(a->gids[0].type),
 		a->lid, a->gids[0].index, gid, a->ngids ? a->ngids - 1 : 0,
-		128 << a->mtu, a->pkey, job->port.timeout, job->port.retry_cnt);
+		128 << a->mtu, a->pkey, rail->port.timeout,
+		rail->port.retry_cnt);
 }
 
 int device_open(struct verbs_job *job)
@@ -227,26 +253,38 @@ int device_open(struct verbs_job *job)
 		return err;
 	list = ibv_get_device_list(&n);
 	nturns = list ? device_order(&job->settings, list, n, turns) : 0;
-	err = -ENODEV;
-	for (size_t i = 0; i < nturns && err; i++)
-		err = try_device(job, list[turns[i].device], turns[i].port,
-				 &why);
+	for (size_t i = 0; i < nturns; i++)
+		try_device(job, list[turns[i].device], turns[i].port, &why);
 	if (list)
 		ibv_free_device_list(list);
-	if (err)
+	if (!job->nrails)
 		return no_device(&why, n);
-	tell_choice(job, &why);
+	if (why.len)
+		vbn_log(VBN_INFO, "verbs: passed over: %s", why.text);
+	for (unsigned i = 0; i < job->nrails; i++)
+		tell_choice(&job->rail[i]);
 	return 0;
 }
 
 void device_close(struct verbs_job *job)
 {
-	int err = ibv_dealloc_pd(job->pd);
+	for (unsigned i = 0; i < job->nrails; i++) {
+		int err = ibv_dealloc_pd(job->rail[i].pd);
 
-	if (err)
-		vbn_log(VBN_ERR, "verbs: %s: ibv_dealloc_pd: %s", job->name,
-			strerror(err));
-	ibv_close_device(job->device);
+		if (err)
+			vbn_log(VBN_ERR, "verbs: %s: ibv_dealloc_pd: %s",
+				job->rail[i].name, strerror(err));
+		ibv_close_device(job->rail[i].device);
+	}
+}
+
+void device_addresses(const struct verbs_job *job, struct blob *address)
+{
+	struct rail_addresses all = {.n = job->nrails};
+
+	for (unsigned i = 0; i < job->nrails; i++)
+		all.rail[i] = job->rail[i].port.address;
+	offer_pack_addresses(address, &all);
 }
 
 /* ---- again, after an event ---- */
@@ -254,10 +292,12 @@ void device_close(struct verbs_job *job)
 static bool same_address(const struct port_address *a,
 			 const struct port_address *b)
 {
+	const struct rail_addresses one = {.n = 1, .rail = {*a}};
+	const struct rail_addresses two = {.n = 1, .rail = {*b}};
 	struct blob x, y;
 
-	offer_pack_address(&x, a);
-	offer_pack_address(&y, b);
+	offer_pack_addresses(&x, &one);
+	offer_pack_addresses(&y, &two);
 	if (x.len != y.len || memcmp(x.data, y.data, x.len))
 		return false;
 	/* an entry may have moved within the table */
@@ -283,23 +323,23 @@ static void take_address(struct path_port *port, const struct path_port *fresh)
 	port->grh = fresh->grh;
 }
 
-bool device_refresh(struct verbs_job *job)
+bool device_refresh(struct rail *rail)
 {
-	struct port_query query = query_of(job, job->port_num);
+	struct port_query query = query_of(rail, rail->port_num);
 	struct ibv_port_attr attr;
 	struct path_port fresh;
 	char why[PORT_WHY];
 
 	if (port_read(&query, &attr, &fresh, why)) {
 		vbn_log(VBN_WARN, "verbs: %s port %u cannot be used now: %s",
-			job->name, job->port_num, why);
+			rail->name, rail->port_num, why);
 		return false;
 	}
-	if (same_address(&fresh.address, &job->port.address) &&
-	    fresh.pkey_index == job->port.pkey_index)
+	if (same_address(&fresh.address, &rail->port.address) &&
+	    fresh.pkey_index == rail->port.pkey_index)
 		return false;
-	pthread_mutex_lock(&job->lock);
-	take_address(&job->port, &fresh);
-	pthread_mutex_unlock(&job->lock);
+	pthread_mutex_lock(&rail->job->lock);
+	take_address(&rail->port, &fresh);
+	pthread_mutex_unlock(&rail->job->lock);
 	return true;
 }

@@ -7,7 +7,7 @@
  * breaks is not touched here: it is marked, and its context's thread woken,
  * which breaks it at its next progress (events_alerted()).
  */
-#include "internal.h"
+#include "failover.h"
 #include "control.h"
 #include "error.h"
 
@@ -22,7 +22,7 @@ void events_add(struct verbs_ctx *ctx, struct blob *address)
 	struct verbs_job *job = ctx->job;
 
 	pthread_mutex_lock(&job->lock);
-	offer_pack_address(address, &job->port.address);
+	device_addresses(job, address);
 	ctx->next_of_job = job->ctxs;
 	job->ctxs = ctx;
 	pthread_mutex_unlock(&job->lock);
@@ -48,6 +48,14 @@ static void alert(struct verbs_ctx *ctx)
 	vbn_ctx_wake(ctx->core);
 }
 
+/* [ctx] What a connection that runs by the rail has to break of; or 0. */
+static unsigned char rail_event(const struct rail *rail, unsigned all)
+{
+	if (all)
+		return (unsigned char)all;
+	return atomic_load(&rail->fatal) ? IBV_EVENT_DEVICE_FATAL + 1 : 0;
+}
+
 /* [ctx] All of a context's connections, or those that are marked. */
 static void break_marked(struct verbs_ctx *ctx, unsigned all)
 {
@@ -55,9 +63,12 @@ static void break_marked(struct verbs_ctx *ctx, unsigned all)
 		for (struct lane *lane = ctx->bucket[i]; lane;
 		     lane = lane->next_bucket) {
 			struct verbs_conn *conn = lane->conn;
+			unsigned char event =
+				rail_event(lane->queues->rail, all);
 
-			if (all && !atomic_load(&conn->event))
-				atomic_store(&conn->event, (unsigned char)all);
+			if (lane->state == LANE_LIVE && event &&
+			    !atomic_load(&conn->event))
+				atomic_store(&conn->event, event);
 			if (atomic_load(&conn->event))
 				progress_break(conn, "device event",
 					       IBV_WC_FATAL_ERR, 0);
@@ -66,17 +77,18 @@ static void break_marked(struct verbs_ctx *ctx, unsigned all)
 
 void events_alerted(struct verbs_ctx *ctx)
 {
-	unsigned all = 0;
+	unsigned all, dead = 0;
 
 	/* first: what is marked from now on alerts again */
 	atomic_store(&ctx->alerted, false);
 	conn_adopt(ctx);
-	if (atomic_load(&ctx->job->fatal))
-		all = IBV_EVENT_DEVICE_FATAL + 1;
-	else if (atomic_load(&ctx->queue_event))
-		all = atomic_load(&ctx->queue_event);
-	if (all)
+	all = atomic_load(&ctx->queue_event);
+	for (unsigned i = 0; i < ctx->nrails; i++)
+		dead += atomic_load(&ctx->job->rail[i].fatal);
+	if (all || dead == ctx->nrails)
 		ctx->cq_broken = true; /* nobody waits for completions */
+	else
+		failover_check(ctx);
 	break_marked(ctx, all);
 }
 
@@ -89,84 +101,103 @@ static void on_queue_pair(struct ibv_qp *qp, enum ibv_event_type type)
 	if (!conn)
 		return; /* made to see what the device grants */
 	vbn_log(VBN_INFO, "verbs: %s: queue pair %u to rank %d: %s",
-		conn->ctx->job->name, qp->qp_num, conn->rank,
-		ibv_event_type_str(type));
+		ibv_get_device_name(qp->context->device), qp->qp_num,
+		conn->rank, ibv_event_type_str(type));
 	atomic_store(&conn->event, (unsigned char)(type + 1));
 	alert(conn->ctx);
 }
 
-static void on_queue(struct verbs_ctx *ctx, enum ibv_event_type type)
+static void on_queue(struct rail *rail, struct verbs_ctx *ctx,
+		     enum ibv_event_type type)
 {
 	if (!ctx)
 		return;
 	vbn_log(VBN_ERR, "verbs: %s: %s: the context's connections fail",
-		ctx->job->name, ibv_event_type_str(type));
+		rail->name, ibv_event_type_str(type));
 	atomic_store(&ctx->queue_event, (unsigned char)(type + 1));
 	alert(ctx);
 }
 
-static void on_fatal(struct verbs_job *job)
+/* @up: the rails whose ports may be used again, a bit each. */
+static void alert_all(struct verbs_job *job, unsigned up)
 {
-	if (!atomic_exchange(&job->fatal, true))
-		vbn_log(VBN_ERR,
-			"verbs: %s has failed (device fatal event): all its "
-			"connections fail; see the kernel's log",
-			job->name);
 	pthread_mutex_lock(&job->lock);
-	for (struct verbs_ctx *ctx = job->ctxs; ctx; ctx = ctx->next_of_job)
+	for (struct verbs_ctx *ctx = job->ctxs; ctx; ctx = ctx->next_of_job) {
+		atomic_fetch_or(&ctx->rails_up, up);
 		alert(ctx);
+	}
 	pthread_mutex_unlock(&job->lock);
 }
 
-/* Connections that are made from now on use what the port has now. */
-static void on_change(struct verbs_job *job, enum ibv_event_type type)
+static void on_fatal(struct rail *rail)
 {
-	const struct port_address *a = &job->port.address;
+	if (!atomic_exchange(&rail->fatal, true))
+		vbn_log(VBN_ERR,
+			"verbs: %s has failed (device fatal event): all its "
+			"connections fail%s; see the kernel's log",
+			rail->name,
+			rail->job->nrails > 1 ? " that have no other rail"
+					      : "");
+	alert_all(rail->job, 0);
+}
+
+/* Connections that are made from now on use what the port has now. */
+static void on_change(struct rail *rail, enum ibv_event_type type)
+{
+	const struct port_address *a = &rail->port.address;
+	struct verbs_job *job = rail->job;
 	char gid[GID_TEXT_LENGTH] = "none";
 	struct blob address;
 
-	if (!device_refresh(job))
+	if (!device_refresh(rail))
 		return;
+	if (job->nrails > 1)
+		alert_all(job, 1u << rail->index);
 	if (a->ngids)
 		gid_text(a->gids[0].raw, gid);
 	vbn_log(VBN_INFO,
 		"verbs: %s port %u: %s: LID %u, GID %u %s, partition 0x%04x "
 		"for new connections",
-		job->name, job->port_num, ibv_event_type_str(type), a->lid,
+		rail->name, rail->port_num, ibv_event_type_str(type), a->lid,
 		a->gids[0].index, gid, a->pkey);
-	offer_pack_address(&address, a);
+	device_addresses(job, &address);
 	pthread_mutex_lock(&job->lock);
 	for (struct verbs_ctx *ctx = job->ctxs; ctx; ctx = ctx->next_of_job)
 		core_readdress(ctx->core, PROVIDER_VERBS, &address);
 	pthread_mutex_unlock(&job->lock);
 }
 
-static void on_port(struct verbs_job *job, enum ibv_event_type type)
+static void on_port(struct rail *rail, enum ibv_event_type type)
 {
 	bool down = type == IBV_EVENT_PORT_ERR;
 
-	if (atomic_exchange(&job->port_down, down) != down)
-		vbn_log(VBN_WARN, "verbs: %s port %u is %s", job->name,
-			job->port_num,
-			down ? "down: operations are sent again until their "
-			       "retries run out"
-			     : "up again");
+	if (atomic_exchange(&rail->port_down, down) != down)
+		vbn_log(VBN_WARN, "verbs: %s port %u is %s", rail->name,
+			rail->port_num,
+			!down			? "up again"
+			: rail->job->nrails > 1 ? "down: connections go on by "
+						  "other rails that they have"
+						: "down: operations are sent "
+						  "again until their retries "
+						  "run out");
 	if (!down)
-		on_change(job, type);
+		on_change(rail, type);
+	if (rail->job->nrails > 1)
+		alert_all(rail->job, down ? 0 : 1u << rail->index);
 }
 
-static void on_unknown(struct verbs_job *job, enum ibv_event_type type)
+static void on_unknown(struct rail *rail, enum ibv_event_type type)
 {
 	uint64_t bit = 1ull << ((unsigned)type % 64);
 
-	if (job->events_told & bit)
+	if (rail->events_told & bit)
 		return;
-	job->events_told |= bit;
-	vbn_log(VBN_INFO, "verbs: %s: event %d (%s) is ignored", job->name,
+	rail->events_told |= bit;
+	vbn_log(VBN_INFO, "verbs: %s: event %d (%s) is ignored", rail->name,
 		(int)type, ibv_event_type_str(type));
 }
 
-static void on_event(struct verbs_job *job, const struct ibv_async_event *event)
+static void on_event(struct rail *rail, const struct ibv_async_event *event)
 {
 	switch (event->event_type) {
 	case IBV_EVENT_QP_FATAL:
@@ -175,46 +206,48 @@ static void on_event(struct verbs_job *job, const struct ibv_async_event *event)
 		on_queue_pair(event->element.qp, event->event_type);
 		break;
 	case IBV_EVENT_CQ_ERR:
-		on_queue(event->element.cq->cq_context, event->event_type);
+		on_queue(rail, event->element.cq->cq_context,
+			 event->event_type);
 		break;
 	case IBV_EVENT_SRQ_ERR:
-		on_queue(event->element.srq->srq_context, event->event_type);
+		on_queue(rail, event->element.srq->srq_context,
+			 event->event_type);
 		break;
 	case IBV_EVENT_DEVICE_FATAL:
-		on_fatal(job);
+		on_fatal(rail);
 		break;
 	case IBV_EVENT_PORT_ACTIVE:
 	case IBV_EVENT_PORT_ERR:
-		if (event->element.port_num == job->port_num)
-			on_port(job, event->event_type);
+		if (event->element.port_num == rail->port_num)
+			on_port(rail, event->event_type);
 		break;
 	case IBV_EVENT_GID_CHANGE:
 	case IBV_EVENT_LID_CHANGE:
 	case IBV_EVENT_PKEY_CHANGE:
 	case IBV_EVENT_SM_CHANGE:
 	case IBV_EVENT_CLIENT_REREGISTER:
-		if (event->element.port_num == job->port_num)
-			on_change(job, event->event_type);
+		if (event->element.port_num == rail->port_num)
+			on_change(rail, event->event_type);
 		break;
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
 		vbn_log(VBN_DEBUG, "verbs: %s: receives ran low %u times",
-			job->name, ++job->srq_limits);
+			rail->name, ++rail->srq_limits);
 		break;
 	case IBV_EVENT_COMM_EST:
 	case IBV_EVENT_SQ_DRAINED:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
 		break; /* the ordinary life of a queue pair */
 	default:
-		on_unknown(job, event->event_type);
+		on_unknown(rail, event->event_type);
 	}
 }
 
-void events_take(struct verbs_job *job)
+void events_take(struct rail *rail)
 {
 	struct ibv_async_event event;
 
-	while (!ibv_get_async_event(job->device, &event)) {
-		on_event(job, &event);
+	while (!ibv_get_async_event(rail->device, &event)) {
+		on_event(rail, &event);
 		ibv_ack_async_event(&event);
 	}
 }
@@ -222,7 +255,7 @@ void events_take(struct verbs_job *job)
 /* ---- watching ---- */
 
 struct start {
-	struct verbs_job *job;
+	struct rail *rail;
 	int err;
 };
 
@@ -236,20 +269,21 @@ static void start_watch(void *arg)
 {
 	struct start *start = arg;
 
-	start->err = control_watch(vbn_job_control(start->job->core),
-				   start->job->device->async_fd, on_readable,
-				   start->job);
+	start->err = control_watch(vbn_job_control(start->rail->job->core),
+				   start->rail->device->async_fd, on_readable,
+				   start->rail);
 }
 
-int events_start(struct verbs_job *job)
+int events_start(struct rail *rail)
 {
-	struct start start = {.job = job};
-	int fd = job->device->async_fd, err;
+	struct start start = {.rail = rail};
+	int fd = rail->device->async_fd, err;
 	int flags = fcntl(fd, F_GETFL);
 
 	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK))
 		return vbn_fail(-errno, "verbs: %s: asynchronous events: %s",
-				job->name, strerror(errno));
-	err = control_run_wait(vbn_job_control(job->core), start_watch, &start);
+				rail->name, strerror(errno));
+	err = control_run_wait(vbn_job_control(rail->job->core), start_watch,
+			       &start);
 	return err ? err : start.err;
 }

@@ -151,6 +151,12 @@ static int common_bits(const uint8_t *a, const uint8_t *b)
 	return bits;
 }
 
+bool gid_one_subnet(const uint8_t a[GID_BYTES], const uint8_t b[GID_BYTES])
+{
+	return common_bits(a, b) >=
+	       (gid_is_ipv4(a) ? SUBNET_IPV4 : SUBNET_IPV6);
+}
+
 /* 0: these two cannot talk. */
 static int pair_score(const struct gid_entry *a, const struct gid_entry *b)
 {
@@ -164,8 +170,7 @@ static int pair_score(const struct gid_entry *a, const struct gid_entry *b)
 		return 0;
 	bits = common_bits(a->raw, b->raw);
 	return (a->type == GID_ROCE_V2) << 12 | (int)reach << 10 |
-	       (bits >= (ipv4 ? SUBNET_IPV4 : SUBNET_IPV6)) << 9 |
-	       (int)ipv4 << 8 | bits;
+	       gid_one_subnet(a->raw, b->raw) << 9 | (int)ipv4 << 8 | bits;
 }
 
 /* Of two pairs that are as good: an order that both sides agree on. */

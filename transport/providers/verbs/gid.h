@@ -55,6 +55,8 @@ bool gid_pair(const struct gid_entry *local, size_t nlocal,
 	      const struct gid_entry *peer, size_t npeer,
 	      struct gid_pair *pair);
 
+/* Bits enough alike that both are of one subnet, most likely. */
+bool gid_one_subnet(const uint8_t a[GID_BYTES], const uint8_t b[GID_BYTES]);
 bool gid_is_empty(const uint8_t raw[GID_BYTES]);
 bool gid_is_ipv4(const uint8_t raw[GID_BYTES]);
 

@@ -251,41 +251,41 @@ static void fill_caps(const struct ibv_device_attr *attr,
 }
 
 /* What the device grants is known by making a queue pair only. */
-static void try_queue_pair(struct verbs_job *job, struct inspect_device *out)
+static void try_queue_pair(struct rail *rail, struct inspect_device *out)
 {
 	out->inline_bytes = -1;
-	job->pd = ibv_alloc_pd(job->device);
-	if (!job->pd) {
+	rail->pd = ibv_alloc_pd(rail->device);
+	if (!rail->pd) {
 		snprintf(out->inline_why, sizeof(out->inline_why),
 			 "ibv_alloc_pd: %s", strerror(errno));
 		return;
 	}
-	if (qp_probe(job)) {
+	if (qp_probe(rail)) {
 		snprintf(out->inline_why, sizeof(out->inline_why), "%s",
 			 vbn_error());
 		not_usable(out, "%s", vbn_error());
 	} else {
-		out->inline_bytes = (int)job->inline_max;
-		out->has_wr_api = job->builders;
+		out->inline_bytes = (int)rail->inline_max;
+		out->has_wr_api = rail->builders;
 	}
-	ibv_dealloc_pd(job->pd);
+	ibv_dealloc_pd(rail->pd);
 }
 
-static int inspect_ports(struct verbs_job *job, struct inspect_device *out)
+static int inspect_ports(struct rail *rail, struct inspect_device *out)
 {
 	int err = 0;
 
 	out->ports =
-		calloc(job->attr.phys_port_cnt ? job->attr.phys_port_cnt : 1,
+		calloc(rail->attr.phys_port_cnt ? rail->attr.phys_port_cnt : 1,
 		       sizeof(*out->ports));
 	if (!out->ports)
 		return -ENOMEM;
-	for (unsigned i = 0; !err && i < job->attr.phys_port_cnt; i++) {
-		struct port_query query = {.device = job->device,
+	for (unsigned i = 0; !err && i < rail->attr.phys_port_cnt; i++) {
+		struct port_query query = {.device = rail->device,
 					   .name = out->name,
 					   .num = (uint8_t)(i + 1),
 					   .software = out->software,
-					   .settings = &job->settings};
+					   .settings = &rail->job->settings};
 
 		err = inspect_port(&query, &out->ports[i]);
 		out->nports++;
@@ -321,28 +321,28 @@ static void fill_extended(struct ibv_context *device,
 		out->has_odp = attr.odp_caps.general_caps & IBV_ODP_SUPPORT;
 }
 
-static int inspect_open(struct verbs_job *job, struct inspect_device *out)
+static int inspect_open(struct rail *rail, struct inspect_device *out)
 {
 	const char *lacks;
-	int err = ibv_query_device(job->device, &job->attr);
+	int err = ibv_query_device(rail->device, &rail->attr);
 
 	if (err) {
 		not_usable(out, "%s", strerror(err));
 		return 0;
 	}
-	fill_caps(&job->attr, out);
-	fill_extended(job->device, out);
-	device_caps(job);
+	fill_caps(&rail->attr, out);
+	fill_extended(rail->device, out);
+	device_caps(rail);
 	out->usable = out->admitted;
 	if (!out->admitted)
 		not_usable(out, "VBN_IB_HCA excludes it");
-	err = inspect_ports(job, out);
+	err = inspect_ports(rail, out);
 	if (!err && out->usable && !any_port(out))
 		not_usable(out, "no usable port");
-	lacks = device_lacks(&job->attr);
+	lacks = device_lacks(&rail->attr);
 	if (lacks)
 		not_usable(out, "%s", lacks);
-	try_queue_pair(job, out);
+	try_queue_pair(rail, out);
 	if (!out->usable)
 		spoil_ports(out);
 	return err;
@@ -353,68 +353,76 @@ static int inspect_device(struct ibv_device *dev,
 			  struct inspect_device *out)
 {
 	struct verbs_job *job = calloc(1, sizeof(*job));
+	struct rail *rail;
 	int err;
 
 	if (!job)
 		return -ENOMEM;
+	rail = &job->rail[0];
+	rail->job = job;
 	snprintf(out->name, sizeof(out->name), "%s", ibv_get_device_name(dev));
-	snprintf(job->name, sizeof(job->name), "%s", out->name);
+	snprintf(rail->name, sizeof(rail->name), "%s", out->name);
 	out->admitted = device_admits(settings, out->name, 0);
 	out->inline_bytes = -1;
 	job->settings = *settings;
 	errno = 0;
-	job->device = ibv_open_device(dev);
-	if (!job->device) {
+	rail->device = ibv_open_device(dev);
+	if (!rail->device) {
 		not_usable(out, "cannot be opened: %s",
 			   errno ? strerror(errno) : "no driver for it");
 		free(job);
 		return 0;
 	}
 	out->openable = true;
-	err = inspect_open(job, out);
-	ibv_close_device(job->device);
+	err = inspect_open(rail, out);
+	ibv_close_device(rail->device);
 	free(job);
 	return err;
 }
 
 /* ---- the whole ---- */
 
-/* The first usable port, in the order that a job tries them. */
-static struct inspect_port *choose(struct inspect_report *report,
-				   const struct device_turn *turns, size_t n)
+/* The usable ones of a device, @want only or all (0), at most @most. */
+static int choose_of(struct inspect_device *d, int want, int most)
 {
-	for (size_t i = 0; i < n; i++) {
-		struct inspect_device *d = &report->devices[turns[i].device];
+	int n = 0;
 
-		for (size_t k = 0; d->usable && k < d->nports; k++)
-			if (d->ports[k].usable &&
-			    (!turns[i].port ||
-			     turns[i].port == (int)d->ports[k].number))
-				return &d->ports[k];
+	for (size_t k = 0; d->usable && k < d->nports && n < most; k++) {
+		struct inspect_port *p = &d->ports[k];
+
+		if (!p->usable || p->chosen || (want && want != (int)p->number))
+			continue;
+		p->chosen = true;
+		n++;
 	}
-	return NULL;
+	return n;
 }
 
+/* As device_open() takes them. */
 static void mark_chosen(struct inspect_report *report,
-			const struct device_turn *turns, size_t n)
+			const struct device_turn *turns, size_t n, int most)
 {
-	struct inspect_port *chosen = choose(report, turns, n);
+	int taken = 0;
 
-	if (!chosen) {
+	for (size_t i = 0; i < n; i++)
+		taken += choose_of(&report->devices[turns[i].device],
+				   turns[i].port, most - taken);
+	if (!taken) {
 		snprintf(report->why, sizeof(report->why), "%s",
 			 report->ndevices ? "no device has a usable port"
 					  : "this machine has no RDMA device");
 		return;
 	}
-	report->usable = chosen->chosen = true;
+	report->usable = true;
 	for (size_t i = 0; i < report->ndevices; i++)
 		for (size_t k = 0; k < report->devices[i].nports; k++) {
 			struct inspect_port *p = &report->devices[i].ports[k];
 
 			if (p->usable && !p->chosen)
 				snprintf(p->why, sizeof(p->why),
-					 "another port comes first "
-					 "(VBN_IB_HCA chooses)");
+					 "others come first (VBN_IB_HCA "
+					 "chooses, VBN_IB_RAILS says how "
+					 "many)");
 		}
 }
 
@@ -438,7 +446,7 @@ static int inspect_all(struct inspect_report *report,
 	}
 	nturns = list ? device_order(settings, list, n, turns) : 0;
 	if (!err)
-		mark_chosen(report, turns, nturns);
+		mark_chosen(report, turns, nturns, settings->rails);
 	if (list)
 		ibv_free_device_list(list);
 	return err;

@@ -26,14 +26,8 @@
 #ifndef VBN_VERBS_INTERNAL_H
 #define VBN_VERBS_INTERNAL_H
 
-#include "provider.h"
+#include "rail.h"
 #include "mailbox.h"
-#include "path.h"
-
-#include <infiniband/verbs.h>
-
-#include <pthread.h>
-#include <stdatomic.h>
 
 #define CREDITS	      8	 /* of a connection at its beginning */
 #define CREDITS_MAX   60 /* soft-RoCE stalls above 64 packets in flight */
@@ -43,10 +37,12 @@
 #define MESSAGE_DATA  4096
 #define MESSAGE_BYTES (sizeof(struct message_header) + MESSAGE_DATA)
 
-#define SEND_DEPTH    128u /* slots that a lane may have outstanding */
-#define STRIPE_MIN    ((size_t)128 << 10) /* what is put over several lanes */
-#define STRIPE_ALIGN  4096u
-#define FENCES	      4u /* in flight, in a direction */
+#define SEND_DEPTH   128u /* slots that a lane may have outstanding */
+#define DEPTH_EXTRA  (1u + LANES_MAX)	 /* a kick; words of dead lanes */
+#define STRIPE_MIN   ((size_t)128 << 10) /* what is put over several lanes */
+#define STRIPE_ALIGN 4096u
+#define FENCES	     4u /* in flight, in a direction */
+_Static_assert(RAILS_MAX <= 4, "struct ring_notice has room");
 #define CHAIN_MAX     32
 #define CHAIN_BYTES   32768u
 #define POLL_BATCH    16
@@ -63,47 +59,6 @@
 #define BUCKETS	 1024u /* of the queue pair table */
 #define NO_INDEX UINT32_MAX
 
-/*
- * What a region's announcement holds, in memory order: both ends are of one
- * job on x86-64. Access is checked here before the device does, because a
- * refusal by the target breaks the connection.
- */
-struct announcement {
-	uint32_t rkey;
-	uint32_t access; /* VBN_ACCESS_* */
-};
-
-/*
- * One job's device: the port it speaks through, and its protection domain.
- * Until the job closes, only port changes, by an event: [control] writes it
- * under the lock and reads it without.
- */
-struct verbs_job {
-	struct vbn_job *core;
-	struct ibv_context *device;
-	struct ibv_pd *pd;
-	struct ibv_device_attr attr;
-	struct ibv_port_attr port_attr;
-	struct path_settings settings;
-	struct path_port port;
-	char name[IBV_SYSFS_NAME_MAX];
-	uint8_t port_num;
-	bool atomics;
-	uint32_t depth;		/* send slots of a queue pair */
-	uint32_t inline_asked;	/* what the device agrees to */
-	uint32_t inline_max;	/* and what it grants for that */
-	bool builders;		/* the device has ibv_wr_*() */
-	bool software;		/* soft-RoCE and the like */
-	atomic_uint mrs;	/* registrations that exist */
-	atomic_bool port_down;	/* an event said so */
-	atomic_bool fatal;	/* and that the device is gone */
-	unsigned srq_limits;	/* [control] receives ran low so often */
-	struct verbs_ctx *ctxs; /* under the lock */
-	pthread_mutex_t lock;
-	uint64_t events_told;	/* [control] unknown kinds that were logged */
-	uint8_t mtu_told[8192]; /* [control] a bit per rank */
-};
-
 enum slot_kind {
 	SLOT_PUT,
 	SLOT_GET,
@@ -119,6 +74,7 @@ enum slot_kind {
 #define SLOT_PART  0x100u
 #define SLOT_ENDER 0x200u /* silent ones behind it may end with it */
 #define SLOT_KEPT  0x400u /* one for kicks is to be free again */
+#define SLOT_WORD  0x800u /* OWN_DEAD: is said again, not replayed */
 
 /* A cache line. */
 struct slot {
@@ -130,6 +86,9 @@ struct slot {
 	uint32_t index;	  /* atomic: cell; copies: bounce or NO_INDEX */
 	int16_t status;	  /* how it ended, once it has */
 	uint16_t kind;	  /* enum slot_kind, and the bits above */
+	/* of what has data: where it goes, and where it is */
+	const struct blob *key;
+	const struct registration *from;
 };
 
 /* A queue pair of a connection, and its outstanding slots in order. */
@@ -137,7 +96,8 @@ struct lane {
 	struct quick quick; /* lane 0's; closed while a chain waits */
 	struct verbs_ctx *ctx;
 	struct verbs_conn *conn;
-	struct ibv_qp *qp;
+	struct ibv_qp *qp;	   /* NULL: there is none any more */
+	struct ibv_qp *sender;	   /* qp, or what records: record.c */
 	struct ibv_qp_ex *builder; /* NULL: ibv_post_send() */
 	struct slot *first;	   /* the oldest, or spare */
 	struct slot *spare;	   /* behind the last; NULL: not adopted */
@@ -145,17 +105,44 @@ struct lane {
 	int room;		   /* slots it may take; negative once broken */
 	uint16_t silent;	   /* slots from SLOT_FLUSH on */
 	int16_t fences; /* arrived, less those that lane 0 waits for */
-	uint32_t qpn, psn;
+	uint32_t qpn;	/* with the rail's number above: see queues_tag() */
+	uint32_t psn;
 	uint32_t inline_max;
-	bool erred;  /* a send has completed with an error */
-	bool kicked; /* a kick is outstanding */
+	struct queues *queues; /* its rail's, and the rail's number */
+	uint8_t rail, peer_rail;
+	uint8_t id;	/* the same at both ends */
+	bool erred;	/* a send has completed with an error */
+	bool kicked;	/* a kick is outstanding */
+	bool draining;	/* what it has in the ring is taken out */
+	uint8_t state;	/* enum lane_state: failover.h, as all below */
+	bool refused;	/* by the device: no more is posted to it */
+	bool owes_word; /* that it is destroyed */
+	uint8_t back_owed, tries; /* back.c */
+	uint32_t generation, word_generation, word_rx;
+	unsigned death; /* in the order of the connection's */
+	bool peer_dead; /* and the peer's word, with how many arrived */
+	uint16_t peer_rx;
+	uint32_t rx, tx; /* immediates, arrived and recorded */
+	struct ibv_qp_ex *recorded_builder;
 	struct lane *next_bucket;
 };
 
 /* Memory that a peer writes messages into. */
 struct ring {
 	uint8_t *base; /* NULL: none */
-	uint32_t rkey, bytes;
+	uint32_t bytes;
+	uint32_t rkey[RAILS_MAX];
+};
+
+/*
+ * A rail of ours and one of the peer's that a connection runs by; lane i runs
+ * by pair i % npairs.
+ */
+struct pair {
+	struct path path;
+	uint8_t rail, peer_rail;
+	uint8_t read_in, read_out;
+	uint32_t out_rkey[2]; /* of the peer's rings, by this pair */
 };
 
 /* What has to be sent as soon as there is room. */
@@ -164,6 +151,7 @@ enum owed {
 	OWE_FENCED = 8, /* how many fences have been waited for */
 	OWE_RING = 2,	/* ring[1], which the peer does not know yet */
 	OWE_SWITCH = 4, /* the word that what follows is in out_next */
+	OWE_BACK = 16,	/* words about rails that come back */
 };
 
 /*
@@ -181,7 +169,9 @@ struct verbs_conn {
 	struct vbn_ep *ep;
 	struct mailbox_out out;
 	struct mailbox_in in;
-	size_t stripe_min; /* SIZE_MAX: there is one lane */
+	size_t stripe_min;  /* SIZE_MAX: there is one lane */
+	size_t stripe_full; /* what it is with several lanes */
+	size_t quick_max;   /* of quick puts, while no chain waits */
 	uint8_t striped; /* lanes that carry data behind no fence, a bit each */
 	bool direct;	 /* arrivals go to the core at once */
 	bool waiting;	 /* for fences of other lanes */
@@ -192,13 +182,15 @@ struct verbs_conn {
 	uint8_t owes; /* enum owed */
 	uint8_t out_ring, in_ring; /* 0, or 1 once grown */
 	bool asked_grow, asked_need;
-	uint8_t read_in, read_out;
 	uint16_t window;		  /* arrivals that room is held for */
 	uint8_t fences_sent, fences_seen; /* not answered yet */
-	bool self;
+	bool self, creator;
 	bool in_held; /* the context's list */
-	int rank;
-	struct path path;
+	unsigned deaths;
+	bool in_failing, gated; /* failover.c */
+	struct verbs_conn *next_failing;
+	int self_rank, rank;
+	struct pair *pair;   /* behind the lanes */
 	struct ring ring[2]; /* those that the peer writes */
 	struct mailbox_out out_next;
 	struct held *held;
@@ -209,9 +201,10 @@ struct verbs_conn {
 	const char *fail_what;
 	enum ibv_wc_status fail_wc;
 	uint32_t fail_vendor;
+	uint8_t fail_pair;
 	atomic_uchar event; /* an asynchronous one + 1: see events.c */
 	uint64_t generation;
-	uint8_t nlanes;
+	uint8_t nlanes, npairs;
 	struct lane lane[]; /* 0 carries what is in order */
 };
 
@@ -220,7 +213,8 @@ struct stripe {
 	enum slot_kind kind;
 	const uint8_t *local;
 	uint64_t remote;
-	uint32_t lkey, rkey;
+	const struct registration *from;
+	const struct blob *key;
 	size_t len;
 	bool notify;
 	uint32_t imm;
@@ -234,7 +228,7 @@ struct free_list {
 /* The memory of rings, in registered chunks: rings.c. */
 struct ring_chunk {
 	uint8_t *base;
-	struct ibv_mr *mr;
+	struct registration *mr;
 	uint32_t piece; /* bytes of each ring in it */
 	uint64_t free;	/* bit i: piece i is */
 };
@@ -245,18 +239,31 @@ struct ring_pool {
 	unsigned n, room;
 };
 
+/* A context's part of a rail. */
+struct queues {
+	struct verbs_ctx *ctx;
+	struct rail *rail;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_srq *srq;
+	uint32_t recv_owed;  /* [ctx] taken by arrivals, not posted again */
+	bool notify_pending; /* asked for an event, not seen it yet */
+	unsigned events_unacked;
+};
+
 struct verbs_ctx {
 	struct verbs_job *job;
 	struct vbn_ctx *core;
 	struct vbn_counters *counters;
-	struct ibv_comp_channel *channel;
-	struct ibv_cq *cq;
-	struct ibv_srq *srq;
+	struct ibv_cq *cq; /* the only one; of several, what merges them */
+	struct queues queues[RAILS_MAX];
+	uint8_t nrails, poll_next;
+	int fd; /* that any of the channels makes readable */
+	struct merged *merged;
+	atomic_uint rails_up;	  /* whose ports have changed, a bit each */
 	atomic_bool alerted;	  /* an asynchronous event is to be looked at */
 	atomic_uchar queue_event; /* one + 1 of the context's own queues */
 	struct verbs_ctx *next_of_job;
-	bool notify_pending; /* asked for an event, not seen it yet */
-	unsigned events_unacked;
 	bool cq_broken;
 
 	/* completions polled, not dispatched yet: [wc_head, wc_tail) */
@@ -278,7 +285,7 @@ struct verbs_ctx {
 
 	uint8_t *arena; /* cells, then bounces; one registration */
 	size_t arena_bytes;
-	struct ibv_mr *arena_mr;
+	struct registration *arena_mr;
 	struct free_list cells, bounces;
 	struct ring_pool rings;
 
@@ -290,14 +297,17 @@ struct verbs_ctx {
 	struct verbs_conn *held;   /* attached connections with held arrivals */
 	struct verbs_conn *owing;  /* attached ones that owe something */
 	struct verbs_conn *failed; /* attached, broken, not told yet */
-	struct lane *last_lane;	   /* that something came by; or NULL */
+	struct verbs_conn *failing, *failing_next; /* failover.c */
+	struct record *records;			   /* by slot; or NULL */
+	struct registration *records_mr;
+	size_t records_bytes;
+	struct lane *last_lane; /* that something came by; or NULL */
 	struct lane *bucket[BUCKETS];
 
 	_Atomic(struct verbs_conn *) newborn, graveyard;
 
 	/* receives: srq.c */
 	struct ibv_recv_wr recv_wr[RECV_BATCH];
-	uint32_t recv_owed; /* [ctx] taken by arrivals, not posted again */
 	uint32_t recv_max;
 	uint32_t recv_grown; /* [ctx] promised by windows, of recv_max / 2 */
 	atomic_uint recv_held, recv_spare;
@@ -311,7 +321,9 @@ static inline uint32_t conn_slack(const struct verbs_conn *conn)
 {
 	uint32_t n = conn->nlanes;
 
-	return CREDIT_SLACK + OWN_SLACK + (n > 1 ? FENCES * n + FENCES / 2 : 0);
+	return CREDIT_SLACK + OWN_SLACK +
+	       (n > 1 ? FENCES * n + FENCES / 2 : 0) +
+	       (conn->npairs > 1 ? (conn->npairs + 1u) * n : 0); /* words */
 }
 
 /* ---- what is due ---- */
@@ -330,24 +342,12 @@ static inline void ctx_due_any(struct verbs_ctx *ctx)
 	core_again_any(ctx->core);
 }
 
-/* ---- device.c: a device and port, chosen once per job ---- */
-
-int device_open(struct verbs_job *job);
-/* What the job does with what the device has: from name and attr. */
-void device_caps(struct verbs_job *job);
-void device_close(struct verbs_job *job);
-/*
- * [control] Read the port again. true: what contexts publish has changed.
- * Without any usable address left all stays as it was.
- */
-bool device_refresh(struct verbs_job *job);
-
 /* ---- events.c: what the device tells on its own ---- */
 
-/* Watch the device, on the job's control thread, until that ends. */
-int events_start(struct verbs_job *job);
+/* Watch the rail's device, on the job's control thread, until that ends. */
+int events_start(struct rail *rail);
 /* [control] Take and acknowledge what there is. */
-void events_take(struct verbs_job *job);
+void events_take(struct rail *rail);
 /*
  * [any] The context is to hear of events, until it closes; its address is as
  * of this moment, what changes later is told to the core.
@@ -359,14 +359,25 @@ void events_alerted(struct verbs_ctx *ctx);
 
 /* ---- limits.c ---- */
 
-/*
- * Why registering (or creating) @what of @bytes failed with @err: sets the
- * error line, which names the limit and how to raise it. Returns -@err.
- */
-int limits_explain(struct verbs_job *job, int err, const char *what,
-		   size_t bytes);
 /* The line that says why a connection broke, in @why. */
 void limits_why(const struct verbs_conn *conn, char *why, size_t room);
+
+/* ---- merge.c: the queues of several rails as one ---- */
+
+/*
+ * Make ctx->cq and ctx->fd of the rails' queues. What is polled by it says in
+ * qp_num which rail's it is, as lane->qpn does.
+ */
+int merge_create(struct verbs_ctx *ctx);
+void merge_destroy(struct verbs_ctx *ctx);
+
+#define RAIL_SHIFT 24 /* above a queue pair's number */
+#define QPN_MASK   0xffffffu
+
+static inline uint32_t queues_tag(uint32_t qpn, unsigned rail)
+{
+	return qpn | (uint32_t)rail << RAIL_SHIFT;
+}
 
 /* ---- context.c ---- */
 
@@ -376,11 +387,9 @@ void verbs_ctx_close(void *pctx);
 
 /* ---- qp.c: queue pairs, as the device gives them ---- */
 
-/* Find out, with a throw-away, what the device grants. */
-int qp_probe(struct verbs_job *job);
 int qp_create(struct lane *lane);
 /* As ibv_post_send(), by builders. */
-int qp_build(struct lane *lane, struct ibv_send_wr *wr,
+int qp_build(struct ibv_qp_ex *qp, struct ibv_send_wr *wr,
 	     struct ibv_send_wr **bad);
 
 /* 0, or errno with *bad the first not taken. */
@@ -388,8 +397,8 @@ static inline int qp_post(struct lane *lane, struct ibv_send_wr *wr,
 			  struct ibv_send_wr **bad)
 {
 	if (lane->builder)
-		return qp_build(lane, wr, bad);
-	return ibv_post_send(lane->qp, wr, bad);
+		return qp_build(lane->builder, wr, bad);
+	return ibv_post_send(lane->sender, wr, bad);
 }
 
 /* ---- srq.c: receives ---- */
@@ -402,13 +411,13 @@ int srq_reserve(struct verbs_ctx *ctx, uint32_t n);
 void srq_unreserve(struct verbs_ctx *ctx, uint32_t n);
 int verbs_window(void *conn, unsigned arrivals);
 /* [ctx] Post the receives that arrivals have taken: a batch. */
-void srq_repost(struct verbs_ctx *ctx);
+void srq_repost(struct queues *queues);
 
 /* [ctx] An arrival has taken a receive. */
-static inline void srq_taken(struct verbs_ctx *ctx)
+static inline void srq_taken(struct queues *queues)
 {
-	if (++ctx->recv_owed >= RECV_BATCH)
-		srq_repost(ctx);
+	if (++queues->recv_owed >= RECV_BATCH)
+		srq_repost(queues);
 }
 
 /* ---- rings.c: the memory of mailboxes [any] ---- */
@@ -473,6 +482,7 @@ int verbs_conn_accept(void *pctx, const struct conn_info *info,
 int verbs_conn_finish(void *conn, const struct blob *answer);
 int verbs_conn_attach(void *conn, struct vbn_ep *ep);
 void verbs_conn_close(void *conn, int status);
+struct pair *lane_pair(const struct lane *lane);
 /* [ctx] The lane of a queue pair, or NULL. */
 struct lane *lane_lookup(struct verbs_ctx *ctx, uint32_t qpn);
 struct lane **lane_bucket(struct verbs_ctx *ctx, uint32_t qpn);
@@ -486,6 +496,20 @@ void conn_bury(struct verbs_ctx *ctx);
 void conn_free(struct verbs_conn *conn);
 /* Its receives are promised no more. */
 void conn_unreserve(struct verbs_conn *conn);
+
+/* ---- pairs.c: which rail of ours with which of the peer's ---- */
+
+/* Returns how many pairs there are, or -errno with vbn_fail(). */
+int pairs_choose(struct verbs_ctx *ctx, const struct conn_info *info,
+		 const struct rail_addresses *peer,
+		 struct pair pairs[RAILS_MAX]);
+/* The same, of those that the peer has chosen. */
+int pairs_accept(struct verbs_ctx *ctx, const struct conn_info *info,
+		 const struct rail_addresses *peer,
+		 const struct conn_offer *offer, struct pair pairs[RAILS_MAX]);
+/* The answer names the pairs that were chosen? Else -EPROTO. */
+int pairs_confirm(const struct verbs_conn *conn,
+		  const struct conn_offer *answer);
 
 /* ---- post.c ---- */
 
@@ -532,7 +556,7 @@ int lanes_fence(struct verbs_conn *conn);
 /* A part of @op is over: with the last one, so is @op. */
 void lanes_part_over(struct verbs_ctx *ctx, struct vbn_op *op, int status);
 /* A fence has arrived by a lane; and the word on lane 0 to wait for some. */
-void lanes_fenced(struct lane *lane);
+void lanes_fenced(struct verbs_conn *conn, uint32_t id);
 void lanes_wait(struct verbs_conn *conn, uint32_t mask);
 
 /* ---- message.c ---- */

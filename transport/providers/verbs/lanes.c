@@ -7,13 +7,14 @@
  *
  * A notify or message is delivered after the data of earlier puts. Before one
  * is posted, each lane that carried data since the last time ends with
- * OWN_FENCE, and lane 0 says by OWN_WAIT which ones. The receiver counts
+ * OWN_FENCE, which names it (one that has died has its fences sent by another,
+ * behind its data), and lane 0 says by OWN_WAIT which ones. The receiver counts
  * fences, and what follows OWN_WAIT on lane 0 is held until as many have come
  * by each lane as were waited for. At most FENCES of these are in flight: the
  * receiver answers each half of that by OWN_FENCED. So they take at most
  * FENCES receives for each lane, and their answers FENCES / 2.
  */
-#include "slots.h"
+#include "failover.h"
 
 #include <errno.h>
 
@@ -28,20 +29,38 @@ bool lanes_slots(const struct verbs_ctx *ctx, unsigned n)
 	return n == 0;
 }
 
+/* Those that take data, the first first. Returns how many. */
+static unsigned live_lanes(struct verbs_conn *conn, struct lane **lanes)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < conn->nlanes; i++)
+		if (conn->lane[i].state == LANE_LIVE)
+			lanes[n++] = &conn->lane[i];
+	return n;
+}
+
+static inline unsigned lane_bit(const struct lane *lane)
+{
+	return 1u << lane->id;
+}
+
 int lanes_stripe(struct verbs_conn *conn, struct vbn_op *op,
 		 const struct stripe *all)
 {
-	size_t part = (all->len + conn->nlanes - 1) / conn->nlanes;
+	struct lane *lanes[LANES_MAX];
+	unsigned n = live_lanes(conn, lanes);
+	size_t part = (all->len + n - 1) / n;
 	int need =
 		all->notify ? 3 : 1; /* a lane: data, fence or wait, notify */
-	uint8_t carried = 0;
+	unsigned carried = 0;
 	size_t off = 0;
 
 	part = (part + STRIPE_ALIGN - 1) / STRIPE_ALIGN * STRIPE_ALIGN;
-	for (unsigned i = 0; i < conn->nlanes; i++)
-		if (conn->lane[i].room < need)
+	for (unsigned i = 0; i < n; i++)
+		if (lanes[i]->room < need)
 			return post_refused(conn);
-	if (!lanes_slots(conn->ctx, (unsigned)need * conn->nlanes) ||
+	if (!lanes_slots(conn->ctx, (unsigned)need * n) ||
 	    (all->notify && conn->fences_sent == FENCES))
 		return -EAGAIN;
 	op->priv[2] = (all->len + part - 1) / part + all->notify;
@@ -49,12 +68,12 @@ int lanes_stripe(struct verbs_conn *conn, struct vbn_op *op,
 	for (unsigned i = 0; off < all->len; i++, off += part) {
 		size_t len = all->len - off < part ? all->len - off : part;
 
-		post_part(&conn->lane[i], op, all, off, len);
-		carried |= (uint8_t)(1u << i);
+		post_part(lanes[i], op, all, off, len);
+		carried |= lane_bit(lanes[i]);
 	}
 	if (all->kind != SLOT_PUT)
 		return 0;
-	conn->striped |= carried & 0xfeu;
+	conn->striped |= (uint8_t)(carried & ~lane_bit(&conn->lane[0]));
 	if (all->notify) {
 		lanes_fence(conn); /* if it fails, all does */
 		post_part(&conn->lane[0], op, all, 0, 0);
@@ -67,7 +86,7 @@ int lanes_fence(struct verbs_conn *conn)
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < conn->nlanes; i++) {
-		if (i && !(conn->striped >> i & 1))
+		if (i && !(conn->striped & lane_bit(&conn->lane[i])))
 			continue;
 		if (conn->lane[i].room <= 0)
 			return post_refused(conn);
@@ -75,9 +94,12 @@ int lanes_fence(struct verbs_conn *conn)
 	}
 	if (conn->fences_sent == FENCES || !lanes_slots(conn->ctx, n))
 		return -EAGAIN;
-	for (unsigned i = 1; i < conn->nlanes; i++)
-		if (conn->striped >> i & 1)
-			post_own(&conn->lane[i], OWN_FENCE, 0);
+	for (unsigned i = 1; i < conn->nlanes; i++) {
+		struct lane *lane = &conn->lane[i];
+
+		if (conn->striped & lane_bit(lane))
+			post_own(lane, OWN_FENCE, lane->id);
+	}
 	post_own(&conn->lane[0], OWN_WAIT, conn->striped);
 	conn->striped = 0;
 	conn->fences_sent++;
@@ -96,7 +118,7 @@ void lanes_part_over(struct verbs_ctx *ctx, struct vbn_op *op, int status)
 
 static bool missing(const struct verbs_conn *conn)
 {
-	for (unsigned i = 1; i < conn->nlanes; i++)
+	for (unsigned i = 0; i < conn->nlanes; i++)
 		if (conn->lane[i].fences < 0)
 			return true;
 	return false;
@@ -108,11 +130,10 @@ static void wait_over(struct verbs_conn *conn)
 		message_owe(conn, OWE_FENCED);
 }
 
-void lanes_fenced(struct lane *lane)
+void lanes_fenced(struct verbs_conn *conn, uint32_t id)
 {
-	struct verbs_conn *conn = lane->conn;
-
-	lane->fences++;
+	for (unsigned i = 0; i < conn->nlanes; i++)
+		conn->lane[i].fences += conn->lane[i].id == id;
 	if (!conn->waiting || missing(conn))
 		return;
 	conn->waiting = false;
@@ -122,8 +143,11 @@ void lanes_fenced(struct lane *lane)
 
 void lanes_wait(struct verbs_conn *conn, uint32_t mask)
 {
-	for (unsigned i = 1; i < conn->nlanes; i++)
-		conn->lane[i].fences -= (int16_t)(mask >> i & 1);
+	for (unsigned i = 0; i < conn->nlanes; i++) {
+		struct lane *lane = &conn->lane[i];
+
+		lane->fences -= (int16_t)(mask >> lane->id & 1);
+	}
 	if (missing(conn)) {
 		conn->waiting = true;
 		conn->direct = false;

@@ -4,7 +4,7 @@
  * several limits: each is looked at and the one that was met named. A
  * connection that broke is told with both its ends and the likely cause.
  */
-#include "internal.h"
+#include "keys.h"
 #include "error.h"
 
 #include <errno.h>
@@ -50,29 +50,31 @@ static bool maps_exhausted(long *limit)
 	return maps + MAPS_NEAR_LIMIT >= *limit;
 }
 
-static int explain_enomem(struct verbs_job *job, const char *what, size_t bytes)
+static int explain_enomem(struct rail *rail, const char *what, size_t bytes)
 {
-	unsigned mrs = atomic_load(&job->mrs);
+	unsigned mrs = atomic_load(&rail->mrs);
 	struct rlimit rl;
 	long maps;
 
 	if (!getrlimit(RLIMIT_MEMLOCK, &rl) && rl.rlim_cur != RLIM_INFINITY &&
 	    !may_lock_anything())
-		return vbn_fail(-ENOMEM,
-				"verbs: %s on %s needs %zu bytes of locked "
-				"memory for 1 device, over the limit of %llu "
-				"with what is locked already; raise it: ulimit "
-				"-l unlimited, memlock in "
-				"/etc/security/limits.conf, or give "
-				"CAP_IPC_LOCK",
-				what, job->name, bytes,
-				(unsigned long long)rl.rlim_cur);
-	if (job->attr.max_mr > 0 && mrs >= (unsigned)job->attr.max_mr)
+		return vbn_fail(
+			-ENOMEM,
+			"verbs: %s on %s needs %zu bytes of locked "
+			"memory for %u device(s), over the limit of %llu "
+			"with what is locked already; raise it: ulimit "
+			"-l unlimited, memlock in "
+			"/etc/security/limits.conf, or give "
+			"CAP_IPC_LOCK",
+			what, rail->name, bytes,
+			rail->job ? rail->job->nrails : 1,
+			(unsigned long long)rl.rlim_cur);
+	if (rail->attr.max_mr > 0 && mrs >= (unsigned)rail->attr.max_mr)
 		return vbn_fail(-ENOMEM,
 				"verbs: %s: %s holds %u registrations, its "
 				"max_mr is %d; register fewer, larger regions "
 				"(a pool)",
-				what, job->name, mrs, job->attr.max_mr);
+				what, rail->name, mrs, rail->attr.max_mr);
 	if (maps_exhausted(&maps))
 		return vbn_fail(-ENOMEM,
 				"verbs: %s: the process has as many mappings "
@@ -84,34 +86,48 @@ static int explain_enomem(struct verbs_job *job, const char *what, size_t bytes)
 			"verbs: %s of %zu bytes on %s: out of memory with %u "
 			"registrations (max_mr %d); the device or the kernel "
 			"has no more, free some",
-			what, bytes, job->name, mrs, job->attr.max_mr);
+			what, bytes, rail->name, mrs, rail->attr.max_mr);
 }
 
-int limits_explain(struct verbs_job *job, int err, const char *what,
-		   size_t bytes)
+int limits_explain(struct rail *rail, int err, const char *what, size_t bytes)
 {
 	switch (err) {
 	case ENOMEM:
-		return explain_enomem(job, what, bytes);
+		return explain_enomem(rail, what, bytes);
 	case EFAULT:
 		return vbn_fail(-EFAULT,
 				"verbs: %s of %zu bytes on %s: not all of it "
 				"is mapped and writable",
-				what, bytes, job->name);
+				what, bytes, rail->name);
 	default:
 		return vbn_fail(err ? -err : -EIO, "verbs: %s on %s: %s", what,
-				job->name, strerror(err));
+				rail->name, strerror(err));
 	}
+}
+
+/* ---- why a key does not do ---- */
+
+int post_refuse_key(const struct blob *blob, unsigned access)
+{
+	if (blob->len <= sizeof(struct announcement))
+		return vbn_fail(-EKEYREJECTED, "verbs: the region has no key "
+					       "for this device");
+	return vbn_fail(-EACCES,
+			"verbs: the target registered this memory without %s "
+			"access",
+			access == VBN_ACCESS_READ    ? "read"
+			: access == VBN_ACCESS_WRITE ? "write"
+						     : "atomic");
 }
 
 /* ---- why a connection broke ---- */
 
-static const char *status_cause(const struct verbs_job *job,
+static const char *status_cause(const struct rail *rail,
 				enum ibv_wc_status status)
 {
 	switch (status) {
 	case IBV_WC_RETRY_EXC_ERR:
-		return atomic_load(&job->port_down)
+		return atomic_load(&rail->port_down)
 			       ? "no answer: our port is down"
 			       : "no answer: peer dead, path down, MTU or ACL "
 				 "on the way";
@@ -155,11 +171,12 @@ static const char *event_cause(enum ibv_event_type event)
 
 void limits_why(const struct verbs_conn *conn, char *why, size_t room)
 {
-	const struct verbs_job *job = conn->ctx->job;
+	const struct pair *pair = &conn->pair[conn->fail_pair];
+	const struct rail *rail = &conn->ctx->job->rail[pair->rail];
 	unsigned event = atomic_load(&conn->event);
 	char path[PATH_WHY];
 
-	path_text(&job->port, &conn->path, path);
+	path_text(&rail->port, &pair->path, path);
 	if (event)
 		snprintf(why, room, "verbs: %s: %s; %s", path,
 			 ibv_event_type_str((enum ibv_event_type)(event - 1)),
@@ -170,5 +187,5 @@ void limits_why(const struct verbs_conn *conn, char *why, size_t room)
 			 "%s",
 			 path, conn->fail_what,
 			 ibv_wc_status_str(conn->fail_wc), (int)conn->fail_wc,
-			 conn->fail_vendor, status_cause(job, conn->fail_wc));
+			 conn->fail_vendor, status_cause(rail, conn->fail_wc));
 }

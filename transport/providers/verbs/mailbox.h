@@ -117,8 +117,8 @@ static inline bool mailbox_returned(struct mailbox_out *out, uint32_t n)
 /* What OWN_RING writes: the ring to use from now on. */
 struct ring_notice {
 	uint64_t addr;
-	uint32_t rkey;
 	uint32_t units;
+	uint32_t rkey[4]; /* by the connection's pairs of rails */
 };
 
 /* ---- immediates of channel 0 ---- */
@@ -131,17 +131,22 @@ enum notice_kind {
 	NOTICE_OWN,	/* value: enum own_notice, and above it a number */
 };
 
-#define OWN_BITS 3
+#define OWN_BITS     4
+#define ARRIVED_MASK 0xfffu
 
 enum own_notice {
 	OWN_UNITS,    /* nothing but the units */
 	OWN_GROW,     /* a larger ring would be welcome */
 	OWN_NEED,     /* a message waits that needs a larger ring */
 	OWN_SWITCHED, /* what follows is in the larger ring */
-	OWN_FENCE,    /* of a lane: all its data has landed */
+	OWN_FENCE,    /* number: a lane, all of whose data has landed */
 	OWN_WAIT,     /* number: the lanes whose next fence comes first */
 	OWN_FENCED,   /* number: so many waits are over */
 	OWN_RING,     /* the description of a larger ring lies in this one */
+	OWN_DEAD,     /* number: a lane that is destroyed, and above it its
+			 generation; in place of units:
+			 how many immediates have arrived by it */
+	OWN_BACK,     /* words on a lane that comes back lie in the ring */
 };
 
 /*

@@ -20,7 +20,7 @@
  * OWN_SWITCHED precedes the first message in the new one, so all in the old
  * have been read when it arrives. A refused OWN_GROW is not answered.
  */
-#include "internal.h"
+#include "failover.h"
 
 #include <errno.h>
 
@@ -44,10 +44,11 @@ static int pay_ring(struct verbs_conn *conn)
 	const struct ring *ring = &conn->ring[1];
 	struct ring_notice notice = {
 		.addr = (uintptr_t)ring->base,
-		.rkey = ring->rkey,
 		.units = ring->bytes / MAILBOX_UNIT,
 	};
 
+	for (unsigned i = 0; i < conn->npairs; i++)
+		notice.rkey[i] = ring->rkey[conn->pair[i].rail];
 	if (!mailbox_fits(&conn->out, mailbox_units(sizeof(notice))))
 		return -EAGAIN;
 	return post_message(conn, NOTICE_OWN, OWN_RING, &notice, sizeof(notice),
@@ -62,6 +63,7 @@ static int pay_switch(struct verbs_conn *conn)
 		return err;
 	conn->out = conn->out_next;
 	conn->out_ring = 1;
+	conn->out.rkey = lane_pair(&conn->lane[0])->out_rkey[1];
 	return 0;
 }
 
@@ -83,6 +85,8 @@ static void pay(struct verbs_conn *conn)
 		conn->owes &= (uint8_t)~OWE_RING;
 	if ((conn->owes & OWE_FENCED) && !pay_fenced(conn))
 		conn->owes &= (uint8_t)~OWE_FENCED;
+	if ((conn->owes & OWE_BACK) && !back_pay(conn))
+		conn->owes &= (uint8_t)~OWE_BACK;
 	if ((conn->owes & OWE_UNITS) &&
 	    (!mailbox_owes(&conn->in) || /* a notice has carried it */
 	     !post_own(&conn->lane[0], OWN_UNITS, 0)))

@@ -13,6 +13,7 @@
 #define PORT_GIDS 16 /* that an address lists, best first */
 #define PORT_NAME 32
 #define LANES_MAX 8
+#define RAILS_MAX 4
 
 /* How a port is reached. */
 struct port_address {
@@ -26,6 +27,13 @@ struct port_address {
 	struct gid_entry gids[PORT_GIDS]; /* from a peer: without index */
 };
 
+/* How all of a context's rails are reached. */
+struct rail_addresses {
+	uint8_t n;
+	struct port_address rail[RAILS_MAX];
+};
+
+/* One end of a queue pair. */
 struct qp_offer {
 	enum gid_type gid_type;	 /* of both */
 	uint8_t from[GID_BYTES]; /* the sender's end */
@@ -35,20 +43,35 @@ struct qp_offer {
 	uint8_t mtu;	  /* enum ibv_mtu */
 	uint8_t read_out; /* reads and atomics it may have outstanding */
 	uint8_t read_in;  /* and can serve at once */
+};
+
+/* Two rails that a connection runs by. */
+struct pair_offer {
+	uint8_t from, to;   /* the sender's and the receiver's */
+	uint32_t ring_rkey; /* of the sender's memory for messages */
+	struct qp_offer qp; /* but number and sequence, which are a lane's */
+};
+
+struct conn_offer {
 	uint64_t generation;
 	/* the sender's memory that messages are written into */
 	uint64_t ring_addr;
-	uint32_t ring_rkey, ring_bytes;
-	uint8_t nlanes; /* queue pairs, with the one above */
+	uint32_t ring_bytes;
+	uint8_t npairs, nlanes;
+	struct pair_offer pair[RAILS_MAX];
 	struct {
 		uint32_t qpn, psn;
-	} other[LANES_MAX - 1];
+	} lane[LANES_MAX]; /* lane i is of pair i % npairs */
 };
 
-void offer_pack_address(struct blob *blob, const struct port_address *port);
+void offer_pack_addresses(struct blob *blob,
+			  const struct rail_addresses *address);
 /* 0 or -EPROTO with vbn_fail(). */
-int offer_unpack_address(const struct blob *blob, struct port_address *port);
-void offer_pack(struct blob *blob, const struct qp_offer *offer);
-int offer_unpack(const struct blob *blob, struct qp_offer *offer);
+int offer_unpack_addresses(const struct blob *blob,
+			   struct rail_addresses *address);
+void offer_pack(struct blob *blob, const struct conn_offer *offer);
+int offer_unpack(const struct blob *blob, struct conn_offer *offer);
+/* One lane's end. */
+struct qp_offer offer_of_lane(const struct conn_offer *offer, unsigned lane);
 
 #endif

@@ -25,9 +25,9 @@ int path_settings_read(struct path_settings *out)
 	static const char *const names[] = {
 		"VBN_IB_GID_INDEX", "VBN_IB_TIMEOUT", "VBN_IB_RETRY_CNT",
 		"VBN_IB_SL",	    "VBN_IB_TC",      "VBN_IB_QPS",
-		"VBN_IB_PKEY",
+		"VBN_IB_PKEY",	    "VBN_IB_RAILS",
 	};
-	long value[] = {-1, -1, RETRIES, 0, 0, 1, PKEY_DEFAULT};
+	long value[] = {-1, -1, RETRIES, 0, 0, 1, PKEY_DEFAULT, RAILS_MAX};
 	struct env_devices devices = {.n = 0};
 	int mtu = IBV_MTU_4096 - IBV_MTU_256;
 	int err = env_devices("VBN_IB_HCA", &devices);
@@ -48,6 +48,7 @@ int path_settings_read(struct path_settings *out)
 		.tc = (uint8_t)value[4],
 		.qps = (uint8_t)value[5],
 		.pkey = (uint16_t)value[6],
+		.rails = (uint8_t)value[7],
 	};
 	return 0;
 }
@@ -181,6 +182,13 @@ int path_accept(const struct path_port *port, const struct port_address *peer,
 			path->rank, gid_type_name(offer->gid_type),
 			gid_text(offer->to, gid), path->self_rank, self->name,
 			self->port_num);
+}
+
+bool path_one_subnet(const struct path *path)
+{
+	if (path->infiniband)
+		return !memcmp(path->local.raw, path->peer, SUBNET_BYTES);
+	return gid_one_subnet(path->local.raw, path->peer);
 }
 
 int path_confirm(const struct path *path, const struct qp_offer *answer)

@@ -23,7 +23,7 @@ struct path_settings {
 	int timeout;   /* -1: by kind of device */
 	uint8_t retry_cnt;
 	uint8_t mtu_max; /* enum ibv_mtu */
-	uint8_t sl, tc, qps;
+	uint8_t sl, tc, qps, rails;
 	uint16_t pkey;
 };
 
@@ -58,6 +58,9 @@ int path_accept(const struct path_port *port, const struct port_address *peer,
 		const struct qp_offer *offer, struct path *path);
 /* The answer names the addresses that were chosen? Else -EPROTO. */
 int path_confirm(const struct path *path, const struct qp_offer *answer);
+
+/* Are both addresses of one subnet, as far as can be told? */
+bool path_one_subnet(const struct path *path);
 
 /* Our offer: all but queue pair, numbers of reads, generation. */
 void path_offer(const struct path_port *port, const struct path *path,

@@ -12,7 +12,7 @@
  * An operation is taken before the device sees it, so what the device refuses
  * is completed later like any other failure, and breaks the connection.
  */
-#include "slots.h"
+#include "keys.h"
 #include "error.h"
 
 #include <arpa/inet.h>
@@ -118,34 +118,16 @@ static inline void set_sge(struct ibv_send_wr *wr, const void *addr, size_t len,
 	wr->sg_list->lkey = lkey;
 }
 
-static NOINLINE int refuse_key(const struct blob *blob, unsigned access)
+/* A slot that another rail may have to carry out. */
+static inline struct slot *take_data(struct verbs_ctx *ctx, struct lane *lane,
+				     unsigned kind, struct vbn_op *op,
+				     const struct blob *key, const void *handle)
 {
-	if (blob->len != sizeof(struct announcement))
-		return vbn_fail(-EKEYREJECTED, "verbs: the region has no key "
-					       "for this device");
-	return vbn_fail(-EACCES,
-			"verbs: the target registered this memory without %s "
-			"access",
-			access == VBN_ACCESS_READ    ? "read"
-			: access == VBN_ACCESS_WRITE ? "write"
-						     : "atomic");
-}
+	struct slot *slot = take_slot(ctx, lane, kind, op);
 
-/* The key is the region's announcement. */
-static inline int rkey_of(const struct blob *blob, unsigned access,
-			  uint32_t *rkey)
-{
-	const struct announcement *in = (const void *)blob->data;
-
-	if (blob->len != sizeof(*in) || !(in->access & access))
-		return refuse_key(blob, access);
-	*rkey = in->rkey;
-	return 0;
-}
-
-static inline uint32_t lkey_of(const void *mem_handle)
-{
-	return ((const struct ibv_mr *)mem_handle)->lkey;
+	slot->key = key;
+	slot->from = handle;
+	return slot;
 }
 
 static uint8_t *bounce_at(const struct verbs_ctx *ctx, uint32_t i)
@@ -170,7 +152,7 @@ static void copy_short(struct verbs_ctx *ctx, struct lane *lane,
 		slot->kind = SLOT_PUT_COPY;
 		slot->index = ctx->bounces.items[--ctx->bounces.n];
 		copy = bounce_at(ctx, slot->index);
-		set_sge(wr, copy, args->len, ctx->arena_mr->lkey);
+		set_sge(wr, copy, args->len, lkey_of(lane, ctx->arena_mr));
 	}
 	memcpy(copy, args->local, args->len);
 }
@@ -189,7 +171,7 @@ static inline void fill_put(struct lane *lane, struct ibv_send_wr *wr,
 	else if (args->len <= lane->inline_max)
 		wr->send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
 	else if (args->mem_handle)
-		wr->sg_list->lkey = lkey_of(args->mem_handle);
+		wr->sg_list->lkey = lkey_of(lane, args->mem_handle);
 	wr->opcode = IBV_WR_RDMA_WRITE;
 	if (args->notify) {
 		wr->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -198,14 +180,14 @@ static inline void fill_put(struct lane *lane, struct ibv_send_wr *wr,
 }
 
 static int put_striped(struct verbs_conn *conn, struct vbn_op *op,
-		       const struct put_args *args, uint32_t rkey)
+		       const struct put_args *args)
 {
 	const struct stripe all = {
 		.kind = SLOT_PUT,
 		.local = args->local,
 		.remote = args->remote,
-		.lkey = lkey_of(args->mem_handle),
-		.rkey = rkey,
+		.from = args->mem_handle,
+		.key = args->key,
 		.len = args->len,
 		.notify = args->notify,
 		.imm = args->imm,
@@ -226,7 +208,7 @@ static NOINLINE int put_rest(struct verbs_conn *conn, struct vbn_op *op,
 	int err;
 
 	if (args->len >= conn->stripe_min && !copied)
-		return put_striped(conn, op, args, rkey);
+		return put_striped(conn, op, args);
 	if (copied && args->len > lane->inline_max && !ctx->bounces.n)
 		return -EAGAIN;
 	if (args->notify && conn->striped) {
@@ -236,7 +218,7 @@ static NOINLINE int put_rest(struct verbs_conn *conn, struct vbn_op *op,
 		if (!post_room(lane, ctx))
 			return post_refused(conn);
 	}
-	slot = take_slot(ctx, lane, SLOT_PUT, op);
+	slot = take_data(ctx, lane, SLOT_PUT, op, args->key, args->mem_handle);
 	wr = next_request(ctx, lane, slot);
 	fill_put(lane, wr, args, rkey);
 	if (copied)
@@ -276,7 +258,7 @@ int verbs_put(void *vconn, struct vbn_op *op, const struct put_args *args)
 	if (!post_room(lane, ctx))
 		return post_refused(conn);
 	if (args->len) {
-		err = rkey_of(args->key, VBN_ACCESS_WRITE, &rkey);
+		err = rkey_of(lane, args->key, VBN_ACCESS_WRITE, &rkey);
 		if (err)
 			return err;
 	}
@@ -284,21 +266,23 @@ int verbs_put(void *vconn, struct vbn_op *op, const struct put_args *args)
 	    (args->len > lane->inline_max &&
 	     (!args->mem_handle || args->len >= conn->stripe_min)))
 		return put_rest(conn, op, args, rkey);
-	wr->wr_id = take_slot(ctx, lane, SLOT_PUT, op)->wr_id;
+	wr->wr_id =
+		take_data(ctx, lane, SLOT_PUT, op, args->key, args->mem_handle)
+			->wr_id;
 	fill_put(lane, wr, args, rkey);
 	post_alone(lane, wr);
 	return 0;
 }
 
 static int get_striped(struct verbs_conn *conn, struct vbn_op *op,
-		       const struct get_args *args, uint32_t rkey)
+		       const struct get_args *args)
 {
 	const struct stripe all = {
 		.kind = SLOT_GET,
 		.local = args->local,
 		.remote = args->remote,
-		.lkey = lkey_of(args->mem_handle),
-		.rkey = rkey,
+		.from = args->mem_handle,
+		.key = args->key,
 		.len = args->len,
 	};
 
@@ -318,18 +302,18 @@ int verbs_get(void *vconn, struct vbn_op *op, const struct get_args *args)
 
 	if (!post_room(lane, ctx))
 		return post_refused(conn);
-	err = rkey_of(args->key, VBN_ACCESS_READ, &rkey);
+	err = rkey_of(lane, args->key, VBN_ACCESS_READ, &rkey);
 	if (err)
 		return err;
 	if (args->len >= conn->stripe_min)
-		return get_striped(conn, op, args, rkey);
-	slot = take_slot(ctx, lane, SLOT_GET, op);
+		return get_striped(conn, op, args);
+	slot = take_data(ctx, lane, SLOT_GET, op, args->key, args->mem_handle);
 	alone = !args->more && !ctx->chain_n;
 	wr = alone ? &ctx->alone_wr : next_request(ctx, lane, slot);
 	wr->wr_id = slot->wr_id;
 	wr->opcode = IBV_WR_RDMA_READ;
 	wr->send_flags = alone ? IBV_SEND_SIGNALED : 0;
-	set_sge(wr, args->local, args->len, lkey_of(args->mem_handle));
+	set_sge(wr, args->local, args->len, lkey_of(lane, args->mem_handle));
 	wr->num_sge = 1;
 	wr->wr.rdma.remote_addr = args->remote;
 	wr->wr.rdma.rkey = rkey;
@@ -352,12 +336,12 @@ int verbs_atomic(void *vconn, struct vbn_op *op, const struct atomic_args *args)
 
 	if (!ctx->job->atomics)
 		return vbn_fail(-EOPNOTSUPP, "verbs: %s has no atomics",
-				ctx->job->name);
+				ctx->job->rail[0].name);
 	if (!post_room(lane, ctx))
 		return post_refused(conn);
 	if (!ctx->cells.n)
 		return -EAGAIN;
-	err = rkey_of(args->key, VBN_ACCESS_ATOMIC, &rkey);
+	err = rkey_of(lane, args->key, VBN_ACCESS_ATOMIC, &rkey);
 	if (err)
 		return err;
 	slot = take_slot(ctx, lane, SLOT_ATOMIC, op);
@@ -367,7 +351,8 @@ int verbs_atomic(void *vconn, struct vbn_op *op, const struct atomic_args *args)
 	wr->opcode = args->compare_swap ? IBV_WR_ATOMIC_CMP_AND_SWP
 					: IBV_WR_ATOMIC_FETCH_AND_ADD;
 	wr->send_flags = 0;
-	set_sge(wr, ctx->arena + slot->index * 8u, 8, ctx->arena_mr->lkey);
+	set_sge(wr, ctx->arena + slot->index * 8u, 8,
+		lkey_of(lane, ctx->arena_mr));
 	wr->num_sge = 1;
 	wr->wr.atomic.remote_addr = args->remote;
 	wr->wr.atomic.rkey = rkey;
@@ -470,17 +455,18 @@ void post_part(struct lane *lane, struct vbn_op *op, const struct stripe *all,
 	       size_t off, size_t len)
 {
 	struct verbs_ctx *ctx = lane->conn->ctx;
-	struct slot *slot = take_slot(ctx, lane, all->kind | SLOT_PART, op);
+	struct slot *slot = take_data(ctx, lane, all->kind | SLOT_PART, op,
+				      all->key, all->from);
 	struct ibv_send_wr *wr = next_request(ctx, lane, slot);
 
 	no_data(wr);
 	if (len) {
 		wr->opcode = all->kind == SLOT_GET ? IBV_WR_RDMA_READ
 						   : IBV_WR_RDMA_WRITE;
-		set_sge(wr, all->local + off, len, all->lkey);
+		set_sge(wr, all->local + off, len, lkey_of(lane, all->from));
 		wr->num_sge = 1;
 		wr->wr.rdma.remote_addr = all->remote + off;
-		wr->wr.rdma.rkey = all->rkey;
+		wr->wr.rdma.rkey = key_of(lane, all->key);
 	} else {
 		wr->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
 		wr->imm_data = htonl(all->imm);
@@ -553,7 +539,7 @@ int post_message(struct verbs_conn *conn, uint32_t kind, uint32_t value,
 		memcpy(copy, head, head_len);
 	if (len)
 		memcpy(copy + head_len, data, len);
-	set_sge(wr, copy, bytes, ctx->arena_mr->lkey);
+	set_sge(wr, copy, bytes, lkey_of(lane, ctx->arena_mr));
 	ring(ctx, lane, wr);
 	return 0;
 }

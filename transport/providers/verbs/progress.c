@@ -9,7 +9,7 @@
  * it, which were not signalled. Callbacks may close the connection
  * whose slots are retiring: loops pin it and look at closed after each.
  */
-#include "slots.h"
+#include "failover.h"
 #include "error.h"
 
 #include <arpa/inet.h>
@@ -75,9 +75,11 @@ void progress_break(struct verbs_conn *conn, const char *what,
 	conn->fail_what = what;
 	conn->fail_wc = wc;
 	conn->fail_vendor = vendor;
+	conn->fail_pair = conn->lane[0].id % conn->npairs;
 	for (unsigned i = 0; i < conn->nlanes; i++) {
 		lane_stop(&conn->lane[i]);
-		ibv_modify_qp(conn->lane[i].qp, &attr, IBV_QP_STATE);
+		if (conn->lane[i].qp)
+			ibv_modify_qp(conn->lane[i].qp, &attr, IBV_QP_STATE);
 	}
 	if (!conn->attached)
 		return;
@@ -246,6 +248,11 @@ static __attribute__((noinline)) void send_bad(struct verbs_ctx *ctx,
 {
 	struct lane *lane = slot->lane;
 
+	if (lane->conn->npairs > 1 && failover_takes(lane, wc->status)) {
+		lane_note(lane, wc);
+		failover_start(lane);
+		return;
+	}
 	note_bad(lane, slot, wc);
 	retire(ctx, lane, slot);
 }
@@ -281,12 +288,13 @@ static __attribute__((noinline)) void on_receive(struct verbs_ctx *ctx,
 		return;
 	if (!lane || lane->qpn != wc->qp_num)
 		ctx->last_lane = lane = lane_lookup(ctx, wc->qp_num);
-	srq_taken(ctx);
+	srq_taken(&ctx->queues[wc->qp_num >> RAIL_SHIFT]);
 	if (!lane || wc->status != IBV_WC_SUCCESS ||
 	    !(wc->wc_flags & IBV_WC_WITH_IMM)) {
 		receive_bad(lane, wc);
 		return;
 	}
+	lane->rx++;
 	conn = lane->conn;
 	imm = ntohl(wc->imm_data);
 	if (!conn->direct) {
@@ -352,7 +360,8 @@ static void kick(struct verbs_ctx *ctx)
 	for (unsigned i = 0; i < BUCKETS; i++) {
 		for (struct lane *lane = ctx->bucket[i]; lane;
 		     lane = lane->next_bucket) {
-			if (lane_empty(lane) || lane->room < 0 || lane->kicked)
+			if (lane_empty(lane) || lane->room < -2 * LANE_GATE ||
+			    lane->kicked || lane->state != LANE_LIVE)
 				continue;
 			post_kick(lane);
 			ctx->counters->kicks++;
@@ -360,9 +369,10 @@ static void kick(struct verbs_ctx *ctx)
 				"verbs: %s, peer rank %d: nothing completed "
 				"for %u ms with %u requests outstanding; kick "
 				"%llu",
-				ctx->job->name, lane->conn->rank,
+				lane->queues->rail->name, lane->conn->rank,
 				KICK_US / 1000,
-				ctx->job->depth - 1 - (unsigned)lane->room,
+				lane->queues->rail->depth - 1 -
+					(unsigned)lane->room,
 				(unsigned long long)ctx->counters->kicks);
 		}
 	}
@@ -379,6 +389,8 @@ static int chores(struct verbs_ctx *ctx)
 		events_alerted(ctx);
 	if (atomic_load_explicit(&ctx->graveyard, memory_order_relaxed))
 		conn_bury(ctx);
+	if (ctx->failing)
+		events += failover_run(ctx);
 	if (ctx->held)
 		events += arrive_held(ctx);
 	if (ctx->failed)
@@ -401,7 +413,8 @@ static int count_empty(struct verbs_ctx *ctx)
 		ctx->empty_since = ctx->counters->completions;
 		ctx->empty_polls = 0;
 	}
-	if (++ctx->empty_polls % KICK_POLLS == 0 && ctx->job->software)
+	if (++ctx->empty_polls % KICK_POLLS == 0 &&
+	    ctx->queues[0].rail->software)
 		kick(ctx);
 	return 0;
 }
@@ -495,28 +508,43 @@ int verbs_fd(void *pctx)
 {
 	struct verbs_ctx *ctx = pctx;
 
-	return ctx->channel->fd;
+	return ctx->fd;
 }
 
 /* Take the event asked for, if it has come, so the descriptor is quiet. */
-static void take_event(struct verbs_ctx *ctx)
+static void take_event(struct queues *queues)
 {
 	struct ibv_cq *cq;
 	void *arg;
 
-	if (ibv_get_cq_event(ctx->channel, &cq, &arg))
+	if (ibv_get_cq_event(queues->channel, &cq, &arg))
 		return;
-	ctx->notify_pending = false;
-	if (++ctx->events_unacked < ACK_BATCH)
+	queues->notify_pending = false;
+	if (++queues->events_unacked < ACK_BATCH)
 		return;
-	ibv_ack_cq_events(ctx->cq, ctx->events_unacked);
-	ctx->events_unacked = 0;
+	ibv_ack_cq_events(queues->cq, queues->events_unacked);
+	queues->events_unacked = 0;
+}
+
+static int arm(struct queues *queues)
+{
+	int err;
+
+	if (queues->notify_pending)
+		take_event(queues);
+	if (queues->notify_pending)
+		return 0;
+	err = ibv_req_notify_cq(queues->cq, 0);
+	if (err)
+		return vbn_fail(-err, "verbs: %s: ibv_req_notify_cq: %s",
+				queues->rail->name, strerror(err));
+	queues->notify_pending = true;
+	return 0;
 }
 
 int verbs_arm(void *pctx)
 {
 	struct verbs_ctx *ctx = pctx;
-	int err;
 
 	if (ctx->chain_n)
 		post_chain(ctx);
@@ -524,17 +552,14 @@ int verbs_arm(void *pctx)
 	if (ctx->owing)
 		message_pay(ctx);
 	if (ctx->wc_head != ctx->wc_tail || ctx->held || ctx->failed ||
-	    atomic_load(&ctx->graveyard) || atomic_load(&ctx->alerted))
+	    ctx->failing || atomic_load(&ctx->graveyard) ||
+	    atomic_load(&ctx->alerted))
 		return -EAGAIN;
-	if (ctx->notify_pending)
-		take_event(ctx);
-	if (!ctx->notify_pending) {
-		err = ibv_req_notify_cq(ctx->cq, 0);
+	for (unsigned i = 0; i < ctx->nrails; i++) {
+		int err = arm(&ctx->queues[i]);
+
 		if (err)
-			return vbn_fail(-err,
-					"verbs: %s: ibv_req_notify_cq: %s",
-					ctx->job->name, strerror(err));
-		ctx->notify_pending = true;
+			return err;
 	}
 	/* what came before the request raises no event */
 	if (!progress_poll(ctx))

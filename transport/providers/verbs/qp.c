@@ -20,7 +20,7 @@
 	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
 
 /* Ask for less inline data until the device agrees; 0 is legal. */
-static struct ibv_qp *create(struct verbs_job *job,
+static struct ibv_qp *create(struct rail *rail,
 			     struct ibv_qp_init_attr_ex *attr, uint32_t *want)
 {
 	struct ibv_qp_cap cap = attr->cap;
@@ -29,67 +29,67 @@ static struct ibv_qp *create(struct verbs_job *job,
 	for (;;) {
 		attr->cap = cap;
 		attr->cap.max_inline_data = *want;
-		qp = ibv_create_qp_ex(job->device, attr);
+		qp = ibv_create_qp_ex(rail->device, attr);
 		if (qp || !*want)
 			return qp;
 		*want = *want > INLINE_SMALL ? *want / 2 : 0;
 	}
 }
 
-static void fill(struct verbs_job *job, struct ibv_qp_init_attr_ex *attr)
+static void fill(struct rail *rail, struct ibv_qp_init_attr_ex *attr)
 {
 	memset(attr, 0, sizeof(*attr));
 	attr->qp_type = IBV_QPT_RC;
-	attr->pd = job->pd;
+	attr->pd = rail->pd;
 	attr->comp_mask = IBV_QP_INIT_ATTR_PD;
-	attr->cap.max_send_wr = job->depth + 1; /* and a kick */
+	attr->cap.max_send_wr = rail->depth + DEPTH_EXTRA;
 	attr->cap.max_send_sge = 1;
-	if (!job->builders)
+	if (!rail->builders)
 		return;
 	attr->comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	attr->send_ops_flags = BUILDERS | (job->atomics ? BUILDERS_ATOMIC : 0);
+	attr->send_ops_flags = BUILDERS | (rail->atomics ? BUILDERS_ATOMIC : 0);
 }
 
 /* With builders, and without when the device does not know them. */
-static struct ibv_qp *create_any(struct verbs_job *job, struct ibv_cq *cq,
+static struct ibv_qp *create_any(struct rail *rail, struct ibv_cq *cq,
 				 struct ibv_qp_init_attr_ex *attr)
 {
 	struct ibv_qp *qp;
 
-	job->builders = true;
+	rail->builders = true;
 	for (;;) {
-		fill(job, attr);
+		fill(rail, attr);
 		attr->send_cq = attr->recv_cq = cq;
 		attr->cap.max_recv_wr = 1;
 		attr->cap.max_recv_sge = 1;
-		job->inline_asked = INLINE_WANTED;
-		qp = create(job, attr, &job->inline_asked);
-		if (qp && job->builders && !ibv_qp_to_qp_ex(qp)) {
+		rail->inline_asked = INLINE_WANTED;
+		qp = create(rail, attr, &rail->inline_asked);
+		if (qp && rail->builders && !ibv_qp_to_qp_ex(qp)) {
 			ibv_destroy_qp(qp);
 			qp = NULL;
 		}
-		if (qp || !job->builders)
+		if (qp || !rail->builders)
 			return qp;
-		job->builders = false;
+		rail->builders = false;
 	}
 }
 
-int qp_probe(struct verbs_job *job)
+int qp_probe(struct rail *rail)
 {
-	struct ibv_cq *cq = ibv_create_cq(job->device, 1, NULL, NULL, 0);
+	struct ibv_cq *cq = ibv_create_cq(rail->device, 1, NULL, NULL, 0);
 	struct ibv_qp_init_attr_ex attr;
 	struct ibv_qp *qp;
 	int err = 0;
 
 	if (!cq)
-		return limits_explain(job, errno, "creating a completion queue",
-				      0);
-	qp = create_any(job, cq, &attr);
+		return limits_explain(rail, errno,
+				      "creating a completion queue", 0);
+	qp = create_any(rail, cq, &attr);
 	if (qp) {
-		job->inline_max = attr.cap.max_inline_data;
+		rail->inline_max = attr.cap.max_inline_data;
 		ibv_destroy_qp(qp);
 	} else {
-		err = limits_explain(job, errno, "creating a queue pair", 0);
+		err = limits_explain(rail, errno, "creating a queue pair", 0);
 	}
 	ibv_destroy_cq(cq);
 	return err;
@@ -97,21 +97,23 @@ int qp_probe(struct verbs_job *job)
 
 int qp_create(struct lane *lane)
 {
-	struct verbs_ctx *ctx = lane->conn->ctx;
-	struct verbs_job *job = ctx->job;
+	struct queues *queues = lane->queues;
+	struct rail *rail = queues->rail;
 	struct ibv_qp_init_attr_ex attr;
-	uint32_t want = job->inline_asked;
+	uint32_t want = rail->inline_asked;
 
-	fill(job, &attr);
-	attr.send_cq = attr.recv_cq = ctx->cq;
-	attr.srq = ctx->srq;
+	fill(rail, &attr);
+	attr.send_cq = attr.recv_cq = queues->cq;
+	attr.srq = queues->srq;
 	attr.qp_context = lane->conn; /* an event's way to it */
-	lane->qp = create(job, &attr, &want);
+	lane->qp = create(rail, &attr, &want);
 	if (!lane->qp)
-		return limits_explain(job, errno, "creating a queue pair", 0);
-	lane->builder = job->builders ? ibv_qp_to_qp_ex(lane->qp) : NULL;
+		return limits_explain(rail, errno, "creating a queue pair", 0);
+	lane->builder = rail->builders ? ibv_qp_to_qp_ex(lane->qp) : NULL;
 	lane->inline_max = attr.cap.max_inline_data;
-	lane->qpn = lane->qp->qp_num;
+	lane->qpn = queues_tag(lane->qp->qp_num, lane->rail);
+	if (lane->conn->npairs == 1)
+		lane->sender = lane->qp;
 	return 0;
 }
 
@@ -154,11 +156,9 @@ static void build_one(struct ibv_qp_ex *qp, const struct ibv_send_wr *wr)
 	build_data(qp, wr);
 }
 
-int qp_build(struct lane *lane, struct ibv_send_wr *wr,
+int qp_build(struct ibv_qp_ex *qp, struct ibv_send_wr *wr,
 	     struct ibv_send_wr **bad)
 {
-	struct ibv_qp_ex *qp = lane->builder;
-
 	*bad = wr; /* all are taken, or none is */
 	ibv_wr_start(qp);
 	for (; wr; wr = wr->next)

@@ -54,7 +54,7 @@ static inline __attribute__((always_inline)) int quick_put(
 	wr->wr_id = fill_slot(lane, fresh, SLOT_PUT, op)->wr_id;
 	put_begin(ctx->counters, op, len);
 	ctx->counters->doorbells++;
-	err = builders ? qp_build(lane, wr, &kept.bad)
+	err = builders ? qp_build(lane->builder, wr, &kept.bad)
 		       : ibv_post_send(lane->qp, wr, &kept.bad);
 	if (__builtin_expect(err, 0))
 		return quick_failed(kept.lane, err);
@@ -79,8 +79,8 @@ static bool quick_key(const void *key, uint64_t *rkey)
 	const struct blob *blob = key;
 	const struct announcement *in = (const void *)blob->data;
 
-	*rkey = in->rkey;
-	return blob->len == sizeof(*in) && (in->access & VBN_ACCESS_WRITE);
+	*rkey = in->rkey[0];
+	return blob->len > sizeof(*in) && (in->access & VBN_ACCESS_WRITE);
 }
 
 struct quick *verbs_quick(void *vconn)
@@ -90,6 +90,9 @@ struct quick *verbs_quick(void *vconn)
 
 	lane->quick.put = lane->builder ? quick_build : quick_post;
 	lane->quick.key = quick_key;
+	/* a key of the peer's first rail: what moves to another cannot be */
+	if (conn->npairs == 1 && lane->peer_rail == 0)
+		conn->quick_max = lane->inline_max;
 	if (!conn->ctx->chain_n || conn->ctx->chain_lane->conn != conn)
 		quick_open(conn);
 	return &lane->quick;

@@ -31,8 +31,7 @@ int rings_init(struct verbs_ctx *ctx)
 
 static void chunk_free(struct verbs_ctx *ctx, struct ring_chunk *chunk)
 {
-	ibv_dereg_mr(chunk->mr);
-	atomic_fetch_sub(&ctx->job->mrs, 1);
+	register_free(ctx->job, chunk->mr);
 	munmap(chunk->base, CHUNK_BYTES);
 }
 
@@ -60,16 +59,11 @@ static int chunk_map(struct verbs_ctx *ctx, struct ring_chunk *chunk)
 				"verbs: no memory for mailboxes (%u "
 				"bytes)",
 				CHUNK_BYTES);
-	chunk->mr =
-		ibv_reg_mr(ctx->job->pd, chunk->base, CHUNK_BYTES,
-			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	if (chunk->mr) {
-		atomic_fetch_add(&ctx->job->mrs, 1);
-		return 0;
-	}
-	err = limits_explain(ctx->job, errno, "registering mailboxes",
-			     CHUNK_BYTES);
-	munmap(chunk->base, CHUNK_BYTES);
+	err = register_all(ctx->job, chunk->base, CHUNK_BYTES,
+			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+			   "registering mailboxes", &chunk->mr);
+	if (err)
+		munmap(chunk->base, CHUNK_BYTES);
 	return err;
 }
 
@@ -123,7 +117,8 @@ static int take(struct verbs_ctx *ctx, uint32_t piece, struct ring *ring)
 	bit = __builtin_ctzll(chunk->free);
 	chunk->free &= ~(1ull << bit);
 	ring->base = chunk->base + (size_t)bit * piece;
-	ring->rkey = chunk->mr->rkey;
+	for (unsigned i = 0; i < ctx->nrails; i++)
+		ring->rkey[i] = register_rkey(chunk->mr, i);
 	ring->bytes = piece;
 	return 0;
 }

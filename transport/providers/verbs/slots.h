@@ -122,7 +122,7 @@ static inline struct slot *take_slot(struct verbs_ctx *ctx, struct lane *lane,
 /* Quick puts may come: no chain of the connection waits. */
 static inline void quick_open(struct verbs_conn *conn)
 {
-	conn->lane[0].quick.max = conn->lane[0].inline_max;
+	conn->lane[0].quick.max = conn->quick_max;
 }
 
 #endif

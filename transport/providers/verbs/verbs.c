@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The verbs provider: its table, its part of a job, and registrations. A job
- * speaks through one port of one device, chosen at job_open(), and all of its
- * contexts share one protection domain, so a registration serves them all.
+ * speaks through the rails chosen at job_open(), and all of its contexts share
+ * each rail's protection domain, so a registration serves them all.
  */
 #include "internal.h"
 #include "error.h"
@@ -14,18 +14,30 @@
 #define PIECE_ALIGN 4096u
 #define PIECE_MAX   (1u << 30)
 
-static void fill_caps(const struct verbs_job *job, struct provider_caps *caps)
+static void least(size_t *value, size_t other)
 {
-	size_t piece = job->port_attr.max_msg_sz;
+	if (other < *value)
+		*value = other;
+}
 
+/* What all rails can do. */
+static void fill_caps(struct verbs_job *job, struct provider_caps *caps)
+{
+	size_t piece = PIECE_MAX, inlined = INLINE_WANTED;
+
+	job->atomics = true;
+	for (unsigned i = 0; i < job->nrails; i++) {
+		const struct rail *rail = &job->rail[i];
+
+		least(&piece, rail->port_attr.max_msg_sz);
+		least(&inlined, rail->inline_max);
+		job->atomics = job->atomics && rail->atomics;
+	}
 	memset(caps, 0, sizeof(*caps));
-	if (piece > PIECE_MAX)
-		piece = PIECE_MAX;
 	caps->max_piece = piece / PIECE_ALIGN * PIECE_ALIGN;
 	caps->max_message = MESSAGE_DATA;
 	caps->credits = CREDITS;
-	caps->inline_max = job->inline_max < INLINE_WANTED ? job->inline_max
-							   : INLINE_WANTED;
+	caps->inline_max = inlined;
 	caps->credits_max = CREDITS_MAX;
 }
 
@@ -60,10 +72,10 @@ static int verbs_job_open(struct vbn_job *core, void **pjob,
 	err = device_open(job);
 	if (err)
 		goto free_job;
-	err = qp_probe(job);
-	if (err)
-		goto close_device;
-	err = events_start(job);
+	for (unsigned i = 0; i < job->nrails && !err; i++)
+		err = qp_probe(&job->rail[i]);
+	for (unsigned i = 0; i < job->nrails && !err; i++)
+		err = events_start(&job->rail[i]);
 	if (err)
 		goto close_device;
 	fill_caps(job, caps);
@@ -86,7 +98,7 @@ static void verbs_job_close(void *pjob)
 	free(job);
 }
 
-static int access_flags(const struct verbs_job *job, unsigned access)
+static int access_flags(unsigned access)
 {
 	int flags = IBV_ACCESS_LOCAL_WRITE;
 
@@ -94,48 +106,46 @@ static int access_flags(const struct verbs_job *job, unsigned access)
 		flags |= IBV_ACCESS_REMOTE_READ;
 	if (access & VBN_ACCESS_WRITE)
 		flags |= IBV_ACCESS_REMOTE_WRITE;
-	if ((access & VBN_ACCESS_ATOMIC) && job->atomics)
+	if (access & VBN_ACCESS_ATOMIC)
 		flags |= IBV_ACCESS_REMOTE_ATOMIC;
 	return flags;
+}
+
+static int too_long(const struct rail *rail, size_t len)
+{
+	return vbn_fail(-EFBIG,
+			"verbs: %s registers at most %llu bytes at "
+			"once, %zu were asked for; register in parts",
+			rail->name, (unsigned long long)rail->attr.max_mr_size,
+			len);
 }
 
 static int verbs_mem_register(void *pjob, const struct vbn_mem *mem,
 			      void **handle, struct blob *announce)
 {
 	struct verbs_job *job = pjob;
-	struct announcement out = {.access = mem->access};
-	struct ibv_mr *mr;
+	struct announcement *out = (struct announcement *)announce->data;
+	struct registration *mr;
+	int err;
 
-	if (mem->len > job->attr.max_mr_size)
-		return vbn_fail(-EFBIG,
-				"verbs: %s registers at most %llu bytes at "
-				"once, %zu were asked for; register in parts",
-				job->name,
-				(unsigned long long)job->attr.max_mr_size,
-				mem->len);
-	mr = ibv_reg_mr(job->pd, mem->addr, mem->len,
-			access_flags(job, mem->access));
-	if (!mr)
-		return limits_explain(job, errno, "registering memory",
-				      mem->len);
-	atomic_fetch_add(&job->mrs, 1);
-	out.rkey = mr->rkey;
-	memcpy(announce->data, &out, sizeof(out));
-	announce->len = sizeof(out);
+	for (unsigned i = 0; i < job->nrails; i++)
+		if (mem->len > job->rail[i].attr.max_mr_size)
+			return too_long(&job->rail[i], mem->len);
+	err = register_all(job, mem->addr, mem->len, access_flags(mem->access),
+			   "registering memory", &mr);
+	if (err)
+		return err;
+	out->access = mem->access;
+	for (unsigned i = 0; i < job->nrails; i++)
+		out->rkey[i] = register_rkey(mr, i);
+	announce->len = sizeof(*out) + job->nrails * sizeof(out->rkey[0]);
 	*handle = mr;
 	return 0;
 }
 
 static void verbs_mem_deregister(void *pjob, void *handle)
 {
-	struct verbs_job *job = pjob;
-	int err = ibv_dereg_mr(handle);
-
-	if (err)
-		vbn_log(VBN_ERR, "verbs: %s: ibv_dereg_mr: %s", job->name,
-			strerror(err));
-	else
-		atomic_fetch_sub(&job->mrs, 1);
+	register_free(pjob, handle);
 }
 
 const struct provider provider_verbs = {
