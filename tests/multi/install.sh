@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Installs a build tree into a scratch prefix, compiles docs/allreduce.c
-# against it as a user would, with pkg-config alone, and runs it under the
-# installed launcher. The prefix is moved after the installation: nothing may
-# point back to where it was, nor to the build tree.
+# against it as users would, with pkg-config alone and with find_package(), and
+# runs it under the installed launcher. The prefix is moved after the
+# installation: nothing may point back to where it was, nor to the build tree.
 #
 # usage: tests/multi/install.sh [BUILD_DIR]
 set -eu
@@ -52,20 +52,43 @@ ${CC:-cc} -std=gnu11 -Wall -Wextra -Werror "$root/docs/allreduce.c" $flags \
 ldd "$work/allreduce" | grep libverbena | grep -q "$work/prefix" ||
 	fail "the program does not use the installed library"
 
-status=0
-timeout 60 "$work/prefix/bin/verbena-run" -n 2 "$work/allreduce" \
-	>"$work/out" 2>&1 || status=$?
-cat "$work/out"
-[ $status -eq 0 ] || fail "the program ended with status $status"
-# 7 + 8: the sum over both ranks.
-for rank in 0 1; do
-	grep -q "rank $rank of 2: data\[7\] = 15\$" "$work/out" ||
-		fail "rank $rank gave no result or a wrong one"
+cat >"$work/CMakeLists.txt" <<EOF
+cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES C)
+find_package(verbena 0.1 REQUIRED)
+add_executable(by-cmake $root/docs/allreduce.c)
+target_link_libraries(by-cmake PRIVATE verbena::verbena)
+EOF
+{ cmake -S "$work" -B "$work/user" -DCMAKE_PREFIX_PATH="$work/prefix" &&
+	cmake --build "$work/user"; } >"$work/log" 2>&1 || {
+	cat "$work/log" >&2
+	fail "find_package(verbena) does not do"
+}
+ldd "$work/user/by-cmake" | grep libverbena | grep -q "$work/prefix" ||
+	fail "find_package(verbena) finds another library"
+if grep -rlF -e "$build" -e "$root" -e "$work/first" "$work/prefix" \
+	--include='*.cmake' --include='*.pc'; then
+	fail "an installed file leaks where it was made"
+fi
+
+for program in "$work/allreduce" "$work/user/by-cmake"; do
+	status=0
+	timeout 60 "$work/prefix/bin/verbena-run" -n 2 "$program" \
+		>"$work/out" 2>&1 || status=$?
+	cat "$work/out"
+	[ $status -eq 0 ] || fail "the program ended with status $status"
+	# 7 + 8: the sum over both ranks.
+	for rank in 0 1; do
+		grep -q "rank $rank of 2: data\[7\] = 15\$" "$work/out" ||
+			fail "rank $rank gave no result or a wrong one"
+	done
 done
-for program in verbena-info verbena-sim; do
-	[ -f "$work/prefix/share/man/man1/$program.1" ] ||
-		fail "the manual page of $program is not installed"
+for page in 1/verbena-run 3/vbn_put 3/vbn_allreduce; do
+	[ -f "$work/prefix/share/man/man$page.${page%%/*}" ] ||
+		fail "the manual page $page is not installed"
 done
+[ -f "$work/prefix/share/doc/verbena/copyright" ] ||
+	fail "the licences are not installed"
 "$work/prefix/bin/verbena-info" --json |
 	jq -e 'all(.providers[] | select(.name != "verbs"); .usable)' >/dev/null ||
 	fail "the installed verbena-info finds shm or ucx unusable"

@@ -56,6 +56,7 @@ ok "64 KiB of locked memory: named" has 'ulimit -l|memlock'
 limited 64 none ro "$as_root" env VBN_PROVIDER=shm "${job[@]}"
 ok "64 KiB of locked memory: shm does not mind" [ "$status" = 0 ]
 limited 64 none ro "$as_root" verbena-info --json
+ok "64 KiB of locked memory: verbena-info ends" [ "$status" = 0 ]
 ok "64 KiB of locked memory: an error" json 'any(.problems[];
 	.id == "memlock-low" and .severity == "error")'
 limited 64 none ro "${as_root/,+setfcap/,+setfcap,+ipc_lock}" \

@@ -151,6 +151,13 @@ static void no_ucx(void)
 	info.providers[INFO_UCX].usable = false;
 }
 
+static void no_ucx_small_shm(void)
+{
+	no_ucx();
+	info.limits.shm_known = true;
+	info.limits.dev_shm = info.limits.dev_shm_free = 65536;
+}
+
 static void add_variable(bool known)
 {
 	variable = (struct info_variable){.known = known, .bad = known};
@@ -366,6 +373,8 @@ static const struct fault {
 	{forced, SEVERITY_ERROR, "forced-provider-unusable", "verbs", 1},
 	{no_shm, SEVERITY_WARNING, "shm-unusable", "memfd", 1},
 	{no_ucx, SEVERITY_WARNING, "ucx-unusable", "libucx0", 1},
+	{no_ucx_small_shm, SEVERITY_WARNING, "ucx-unusable", "room for 64 KiB",
+	 1},
 	{unknown_variable, SEVERITY_WARNING, "unknown-variable",
 	 "VBN_IB_RETRY_CNT", 1},
 	{bad_variable, SEVERITY_ERROR, "bad-variable", "VBN_IB_RETRY_CNT", 1},

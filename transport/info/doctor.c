@@ -105,6 +105,31 @@ bool info_bad_variable(const struct info *info)
 	return false;
 }
 
+/* What a rank's UCX takes of /dev/shm, 4.2 MiB, with room. */
+#define UCX_SHM_LEAST ((uint64_t)5 << 20)
+
+static void ucx_unusable(const struct info *info, struct problems *problems)
+{
+	const struct info_limits *l = &info->limits;
+	struct problem *p =
+		problem_add(problems, SEVERITY_WARNING, "ucx-unusable",
+			    "hosts without RDMA cannot be reached (no UCX): %s",
+			    info->providers[INFO_UCX].why);
+	char room[32];
+
+	if (l->shm_known && l->dev_shm_free < UCX_SHM_LEAST)
+		problem_fix(p,
+			    "/dev/shm has room for %s, of which UCX takes "
+			    "4.2 MiB a rank: enlarge it (mount -o "
+			    "remount,size=1g /dev/shm; docker --shm-size=1g), "
+			    "or do without: UCX_TLS=tcp,self",
+			    bytes_text(l->dev_shm_free, room));
+	else
+		problem_fix(p, "install libucx0, and libverbena-ucx.so beside "
+			       "libverbena.so (or in verbena/ there); check "
+			       "UCX_TLS and UCX_NET_DEVICES");
+}
+
 static void other_providers(const struct info *info, struct problems *problems)
 {
 	const struct info_provider *shm = &info->providers[INFO_SHM];
@@ -120,14 +145,7 @@ static void other_providers(const struct info *info, struct problems *problems)
 					shm->why),
 			    "allow memfd_create() and Unix sockets (seccomp)");
 	if (!ucx->usable)
-		problem_fix(problem_add(problems, SEVERITY_WARNING,
-					"ucx-unusable",
-					"hosts without RDMA cannot be reached "
-					"(no UCX): %s",
-					ucx->why),
-			    "install libucx0, and libverbena-ucx.so beside "
-			    "libverbena.so (or in verbena/ there); check "
-			    "UCX_TLS and UCX_NET_DEVICES");
+		ucx_unusable(info, problems);
 }
 
 static void variables(const struct info *info, struct problems *problems)

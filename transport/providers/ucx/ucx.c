@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 int ucx_errno(ucs_status_t status)
@@ -70,6 +71,22 @@ static void default_option(ucp_config_t *config, const char *name,
 		vbn_log(VBN_DEBUG, "ucx: %s cannot be set", variable);
 }
 
+/* Whether the limit on locked memory lets UCX have its buffers on a device. */
+static bool may_lock(void)
+{
+	const size_t least = (size_t)64 << 20;
+	void *p = mmap(NULL, least, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	bool may;
+
+	if (p == MAP_FAILED)
+		return false;
+	/* Nothing is touched, but the kernel says what it says to a driver. */
+	may = mlock2(p, least, MLOCK_ONFAULT) == 0;
+	munmap(p, least);
+	return may;
+}
+
 static int job_open(struct vbn_job *job, void **pjob,
 		    struct provider_caps *caps)
 {
@@ -90,6 +107,9 @@ static int job_open(struct vbn_job *job, void **pjob,
 	if (status == UCS_OK) {
 		/* UCX's 20 s are more than a job wants to wait. */
 		default_option(config, "KEEPALIVE_INTERVAL", "2s");
+		/* UCX tries for ever to register what may not be locked. */
+		if (!may_lock())
+			default_option(config, "TLS", "^ib");
 		status = ucp_init(&params, config, &uj->context);
 		ucp_config_release(config);
 	}
