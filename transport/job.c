@@ -148,6 +148,7 @@ static uint64_t make_host_id(void)
 static const struct provider *load_ucx(char *why, size_t why_len)
 {
 	setenv("UCX_HANDLE_ERRORS", "none", 0);
+	setenv("UCX_DEBUG_SIGNO", "0", 0);
 	setenv("UCX_MEM_EVENTS", "no", 0);
 	/* It would write to standard output what vbn_error() says anyway. */
 	setenv("UCX_LOG_LEVEL", "fatal", 0);

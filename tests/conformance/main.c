@@ -208,14 +208,41 @@ static void run_all(struct vbn_job *job, const struct options *o,
 
 /* ---- start ---- */
 
+/* The handlers that the program has, by signal. */
+static void note_signals(struct sigaction *have)
+{
+	for (int i = 1; i < NSIG; i++)
+		if (sigaction(i, NULL, &have[i]))
+			have[i].sa_handler = SIG_DFL; /* not for us */
+}
+
+/* The library and what it loads leave them alone. */
+static void check_signals(const struct sigaction *had, struct totals *totals)
+{
+	static struct sigaction have[NSIG];
+
+	note_signals(have);
+	for (int i = 1; i < NSIG; i++) {
+		if (have[i].sa_handler == had[i].sa_handler)
+			continue;
+		printf("not ok signals # the handler of signal %d (%s) is "
+		       "another than before\n",
+		       i, strsignal(i));
+		totals->failed++;
+	}
+}
+
 static int run(const struct options *o)
 {
+	static struct sigaction had[NSIG];
 	struct totals totals = {0};
 	struct vbn_job *job;
 	pthread_t thread;
-	int rc = vbn_job_open(&job, NULL), rank, size;
+	int rc, rank, size;
 	bool speaks;
 
+	note_signals(had);
+	rc = vbn_job_open(&job, NULL);
 	if (rc != 0) {
 		fprintf(stderr, "conformance: %s\n", vbn_error());
 		return 2;
@@ -240,6 +267,7 @@ static int run(const struct options *o)
 		       err_name(rc), vbn_error());
 		totals.failed++;
 	}
+	check_signals(had, &totals);
 	if (speaks)
 		printf("conformance: %d passed, %d failed, %d skipped\n",
 		       totals.passed, totals.failed, totals.skipped);
