@@ -234,10 +234,17 @@ static int take_options(struct vbn_coll_thread_options *opts,
 	return 0;
 }
 
-/* In a callback the context is being progressed by whom we would join. */
-static int check_callback(const struct vbn_ctx *ctx)
+/*
+ * In a callback the context is being progressed by whom we would join. Asked
+ * in turn with a progress thread, whose progress is not a callback of ours.
+ */
+static int check_callback(struct shared *shared)
 {
-	if (!vbn_ctx_in_callback(ctx))
+	struct thread *taken = coll_take(shared);
+	bool in_callback = vbn_ctx_in_callback(shared->ctx);
+
+	coll_give(taken);
+	if (!in_callback)
 		return 0;
 	return vbn_fail(
 		-EDEADLK,
@@ -321,7 +328,7 @@ int vbn_coll_thread_start(struct vbn_ctx *ctx,
 		return err;
 	if (!shared)
 		return vbn_fail(-ENOMEM, "no memory for a progress thread");
-	err = check_callback(ctx);
+	err = check_callback(shared);
 	if (err)
 		return err;
 	if (shared->thread)
@@ -348,11 +355,12 @@ void thread_end(struct shared *shared)
 int vbn_coll_thread_stop(struct vbn_ctx *ctx)
 {
 	struct shared *shared = shared_find(ctx);
-	struct thread *taken = shared ? coll_take(shared) : NULL;
-	int err = taken ? check_callback(ctx) : 0;
+	int err = 0;
 
-	coll_give(taken);
-	if (taken && !err)
-		thread_end(shared);
+	if (shared && shared->thread) {
+		err = check_callback(shared);
+		if (!err)
+			thread_end(shared);
+	}
 	return err;
 }
