@@ -314,7 +314,7 @@ int perf_parse(struct perf_options *o, int argc, char **argv, char *why,
 
 bool perf_wants_verbs(const struct perf_options *o)
 {
-	return o->device || o->gid_index != PERF_UNSET ||
+	return o->device || o->connect || o->gid_index != PERF_UNSET ||
 	       o->mtu != PERF_UNSET || o->sl != PERF_UNSET ||
 	       o->tos != PERF_UNSET;
 }

@@ -54,7 +54,7 @@ struct perf_options {
 	int type, reduction, algorithm; /* the library's numbers */
 	bool all, bidirectional, events, raw, cm, gbits, warm_up, validate,
 		histogram, counters, malloc, overlap;
-	const char *device, *json, *csv, *plot, *out;
+	const char *device, *connect, *json, *csv, *plot, *out;
 };
 
 /*

@@ -97,8 +97,11 @@ const struct flag perf_flags[] = {
 	       "the same exchange on ibverbs alone too, in turns, and the\n"
 	       "ratio; needs an RDMA device"),
 	SWITCH('R', "rdma_cm", cm, TRANSPORT,
-	       "connect --raw's queue pairs by rdma_cm (RoCE, 2 ranks); the\n"
-	       "library's are connected by the job"),
+	       "connect --raw's queue pairs by rdma_cm (RoCE, 2 ranks); of the\n"
+	       "library's --connect says"),
+	TEXT(276, "connect", "control|rdmacm", connect, TRANSPORT,
+	     "who connects the library's queue pairs: the control plane, or\n"
+	     "librdmacm (VBN_CONNECT; control)"),
 	NUMBER(259, "rounds", "N", rounds, TRANSPORT, 1, 10000,
 	       "turns that -n is divided into (1; with --raw 10)"),
 	TEXT('d', "ib-dev", "DEVICE", device, TRANSPORT,

@@ -67,6 +67,8 @@ static int hand_over(const struct perf_options *o)
 			 o->port);
 		rc = setenv("VBN_IB_HCA", text, 1);
 	}
+	if (o->connect && rc == 0)
+		rc = setenv("VBN_CONNECT", o->connect, 1);
 	for (size_t i = 0; i < 4 && rc == 0; i++) {
 		if (numbers[i].value == PERF_UNSET)
 			continue;

@@ -23,6 +23,10 @@ got=$(grep -lE '^#include <infiniband/' $files |
 	grep -vE '^(transport/providers/verbs/|perf/raw[a-z_]*\.[ch]|tests/(support|rxe)/)')
 [ -z "$got" ] || complain "infiniband/ outside the verbs provider: $got"
 # shellcheck disable=SC2086
+got=$(grep -lE '^#include <rdma/' $files |
+	grep -vE '^(transport/providers/verbs/cm[a-z_]*\.[ch]|perf/raw[a-z_]*\.[ch]|tests/(support|unit)/)')
+[ -z "$got" ] || complain "rdma/ outside the verbs provider's cm*: $got"
+# shellcheck disable=SC2086
 got=$(grep -lE '^#include <(ucp|uct|ucs)/' $files |
 	grep -vE '^transport/providers/ucx/')
 [ -z "$got" ] || complain "UCX outside its provider: $got"

@@ -2,12 +2,13 @@
 /*
  * A context's address, as it stands in the store under "c/<rank>/<index>":
  * its host, then per provider whether it is usable, and the provider's blob;
- * and the choice of the provider by it.
+ * the choice of the provider by it; and the connections' numbers.
  */
 #include "core.h"
 #include "wire.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -163,4 +164,18 @@ int address_choose(struct vbn_ctx *ctx, const struct conn_info *info,
 		 why_not(ctx, PROVIDER_VERBS, unreachable[PROVIDER_VERBS]),
 		 why_not(ctx, PROVIDER_UCX, unreachable[PROVIDER_UCX]));
 	return err;
+}
+
+uint64_t connect_generation(void)
+{
+	static uint64_t
+		last; /* control threads of several jobs: hence atomic */
+	uint64_t fresh = 0;
+
+	if (!__atomic_load_n(&last, __ATOMIC_RELAXED)) {
+		randombytes_buf(&fresh, sizeof(fresh));
+		fresh = fresh >> 16 | 1;
+		__atomic_fetch_add(&last, fresh, __ATOMIC_RELAXED);
+	}
+	return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 }

@@ -9,6 +9,8 @@
  *   higher: ANSWER ->    lower: finishes, delivers
  *   higher: delivers     <- READY
  *
+ * Finishing may take its time (FINISHING), and either side may fail in it.
+ *
  * Every message names the generation; what is of another is dropped. A
  * context publishes "c/<rank>/<index>": host, and per provider its address.
  */
@@ -16,7 +18,6 @@
 #include "wire.h"
 
 #include <errno.h>
-#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +38,7 @@ struct connect {
 	int index;	/* our context's */
 	int rank, peer; /* the peer's rank and context index */
 	uint64_t generation;
-	enum { IDLE, LOOKUP, ASKED, OFFERED, ANSWERED } state;
+	enum { IDLE, LOOKUP, ASKED, OFFERED, ANSWERED, FINISHING } state;
 	enum provider_id provider;
 	void *conn;
 	bool looking; /* a look-up is out */
@@ -234,20 +235,6 @@ void connect_withdraw(struct vbn_ctx *ctx)
 
 /* ---- the creating side ---- */
 
-static uint64_t next_generation(void)
-{
-	static uint64_t
-		last; /* control threads of several jobs: hence atomic */
-	uint64_t fresh = 0;
-
-	if (!__atomic_load_n(&last, __ATOMIC_RELAXED)) {
-		randombytes_buf(&fresh, sizeof(fresh));
-		fresh = fresh >> 16 | 1;
-		__atomic_fetch_add(&last, fresh, __ATOMIC_RELAXED);
-	}
-	return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
-}
-
 static void create(struct connect *c, const uint8_t *value, size_t len)
 {
 	struct vbn_ctx *ctx = find_ctx(c->job, c->index);
@@ -266,7 +253,7 @@ static void create(struct connect *c, const uint8_t *value, size_t len)
 		fail_and_tell(c, err, why);
 		return;
 	}
-	c->generation = next_generation();
+	c->generation = connect_generation();
 	info = info_of(c);
 	offer.len = 0;
 	err = c->job->providers[c->provider].ops->conn_create(
@@ -454,6 +441,27 @@ static void on_offer(struct vbn_job *job, const struct incoming *in)
 	send_to(c, ANSWER, NULL, &answer);
 }
 
+static void made(struct connect *c)
+{
+	send_to(c, READY, NULL, NULL);
+	c->state = IDLE;
+	post(c, EVENT_CONNECTED, 0, NULL);
+}
+
+void core_connected(struct vbn_ctx *ctx, const struct conn_info *info,
+		    int status)
+{
+	struct connect *c = find(ctx->job, ctx->index, info->rank, info->index);
+
+	if (!c || c->generation != info->generation ||
+	    (c->state != FINISHING && c->state != ANSWERED))
+		return;
+	if (status)
+		fail_and_tell(c, status, vbn_error());
+	else if (c->state == FINISHING)
+		made(c);
+}
+
 static void on_answer(struct connect *c, const struct incoming *in)
 {
 	struct blob answer;
@@ -466,11 +474,12 @@ static void on_answer(struct connect *c, const struct incoming *in)
 	answer.len = in->len;
 	memcpy(answer.data, in->data, in->len);
 	err = c->job->providers[c->provider].ops->conn_finish(c->conn, &answer);
-	if (err)
-		return fail_and_tell(c, err, vbn_error());
-	send_to(c, READY, NULL, NULL);
-	c->state = IDLE;
-	post(c, EVENT_CONNECTED, 0, NULL);
+	if (err == -EINPROGRESS)
+		c->state = FINISHING;
+	else if (err)
+		fail_and_tell(c, err, vbn_error());
+	else
+		made(c);
 }
 
 static void on_refuse(struct connect *c, const struct incoming *in)
@@ -545,7 +554,8 @@ void connect_message(void *arg, int from, unsigned type, const void *data,
 	if (!find_ctx(job, in.to))
 		return too_late(job, &in, type);
 	c = find(job, in.to, from, in.from);
-	if (!c || (c->generation != in.generation && type != REFUSE))
+	if (!c || (c->generation != in.generation &&
+		   (type != REFUSE || c->state >= OFFERED)))
 		return; /* of another connection */
 	if (type == ANSWER) {
 		on_answer(c, &in);
@@ -556,7 +566,7 @@ void connect_message(void *arg, int from, unsigned type, const void *data,
 		on_refuse(c, &in);
 	} else if (type == CLOSE) {
 		/* A look-up or ASK that is out is for the next generation. */
-		if (c->state == OFFERED || c->state == ANSWERED)
+		if (c->state >= OFFERED)
 			reset(c, -ECONNRESET);
 		on_close(c);
 	}

@@ -428,6 +428,8 @@ int address_publish(struct vbn_ctx *ctx, const struct blob *addresses);
 int address_choose(struct vbn_ctx *ctx, const struct conn_info *info,
 		   const uint8_t *value, size_t len, enum provider_id *provider,
 		   struct blob *address, char *why, size_t room);
+/* [control] A connection's number, of which no other on this rank has been. */
+uint64_t connect_generation(void);
 
 /* connect.c */
 /* [any] @seen: generation of the last connection that the context heard of. */

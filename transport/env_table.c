@@ -233,6 +233,13 @@ static const struct env_entry table[] = {
 	 .fallback = "4",
 	 .help = "Ports to use at once, at most; of those that VBN_IB_HCA "
 		 "admits, the first usable ones."},
+	{.name = "VBN_CONNECT",
+	 .type = ENV_CHOICE,
+	 .choices = "control rdmacm",
+	 .fallback = "control",
+	 .help = "Who connects queue pairs: the job's control plane, or "
+		 "librdmacm by the ports' IP addresses (RoCE); the same on all "
+		 "ranks."},
 };
 
 const struct env_entry *env_table(size_t *n)

@@ -168,7 +168,8 @@ struct provider {
 	 * Connecting [control]: one side creates and offers, the other
 	 * accepts and answers, the first finishes. A conn that is returned is
 	 * freed by conn_close [ctx or control]. Self connections: create,
-	 * then finish with its own offer.
+	 * then finish with its own offer. -EINPROGRESS of finish (never of a
+	 * self connection): core_connected() says when it is done.
 	 */
 	int (*conn_create)(void *pctx, const struct conn_info *info,
 			   const struct blob *peer_address, void **conn,
@@ -322,6 +323,14 @@ void tap_message(struct tap *tap, const struct message_header *header,
 VBN_API void core_credit_back(struct vbn_ep *ep);
 
 enum provider_id { PROVIDER_SHM, PROVIDER_VERBS, PROVIDER_UCX, PROVIDERS };
+
+/*
+ * [control] Finishing, which has returned -EINPROGRESS, is over; or the side
+ * that has accepted cannot go on after all: @status and vbn_error(). In the
+ * latter case it is closed before this returns. Not from within a slot.
+ */
+VBN_API void core_connected(struct vbn_ctx *ctx, const struct conn_info *info,
+			    int status);
 
 /*
  * [control] The context is reached by another address than ctx_open() gave:

@@ -48,6 +48,7 @@ part fork 200 tests/multi/fork.sh verbs
 part huge-pages 200 tests/multi/huge.sh verbs
 part train 300 tests/rxe/train.sh
 part kill 300 tests/fault/train.sh verbs --ranks "0 3"
+part rdmacm 150 tests/rxe/rdmacm.sh
 rails=2
 part rails 200 build/bin/verbs_rails 20
 rails=1

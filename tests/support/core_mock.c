@@ -163,6 +163,14 @@ void control_unwatch(struct control *control, int fd)
 	(void)fd;
 }
 
+void core_connected(struct vbn_ctx *ctx, const struct conn_info *info,
+		    int status)
+{
+	(void)ctx;
+	(void)info;
+	(void)status;
+}
+
 void core_readdress(struct vbn_ctx *ctx, enum provider_id provider,
 		    const struct blob *address)
 {

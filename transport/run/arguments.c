@@ -15,8 +15,8 @@
 
 static void usage(FILE *to)
 {
-	fputs("usage: verbena-run [-n N] [--provider P] [--timeout S] "
-	      "[--no-prefix]\n"
+	fputs("usage: verbena-run [-n N] [--provider P] [--connect C] "
+	      "[--timeout S] [--no-prefix]\n"
 	      "                   [--hosts LIST | --hostfile FILE] "
 	      "[--remote-shell CMD]\n"
 	      "                   [--agent PATH] [--env NAME[=VALUE]] "
@@ -29,6 +29,8 @@ static void usage(FILE *to)
 	      "all of the list)\n"
 	      "  --provider P   shm, verbs or ucx for all connections "
 	      "(VBN_PROVIDER)\n"
+	      "  --connect C    control or rdmacm: who connects verbs' queue "
+	      "pairs (VBN_CONNECT)\n"
 	      "  --timeout S    stop the job after S seconds, exit with 124\n"
 	      "  --no-prefix    no rank in front of each line of output\n"
 	      "  --hosts LIST   hosts and their ranks: a:2,b:2, node[01-08]:4\n"
@@ -101,6 +103,17 @@ static bool known_provider(const char *name)
 	       !strcmp(name, "ucx");
 }
 
+/* Ranks inherit it, those on hosts as all VBN_*. */
+static int set_connect(const char *value)
+{
+	if (strcmp(value, "control") && strcmp(value, "rdmacm"))
+		return bad("--connect ", value,
+			   ": it must be control or rdmacm");
+	return setenv("VBN_CONNECT", value, 1)
+		       ? bad("--connect ", value, ": no memory")
+		       : -1;
+}
+
 static int add_env(struct arguments *a, char *text)
 {
 	char **more;
@@ -140,6 +153,8 @@ static int take(struct arguments *a, int option, char *value)
 			return -1;
 		return bad("--provider ", value,
 			   ": it must be shm, verbs or ucx");
+	case 'c':
+		return set_connect(value);
 	case 't':
 		if (parse_seconds(value, &a->timeout_ms))
 			return -1;
@@ -207,6 +222,7 @@ int arguments_read(int argc, char **argv, struct arguments *a)
 	static const struct option options[] = {
 		{"ranks", required_argument, NULL, 'n'},
 		{"provider", required_argument, NULL, 'p'},
+		{"connect", required_argument, NULL, 'c'},
 		{"timeout", required_argument, NULL, 't'},
 		{"hosts", required_argument, NULL, 'H'},
 		{"hostfile", required_argument, NULL, 'F'},

@@ -14,6 +14,7 @@
  * the graveyard, since only that thread may poll.
  */
 #include "failover.h"
+#include "cm.h"
 #include "error.h"
 
 #include <arpa/inet.h>
@@ -384,6 +385,7 @@ void verbs_conn_close(void *vconn, int status)
 		close_now(conn, status);
 		return;
 	}
+	cm_cancel(conn);
 	to_error(conn);
 	ctx = conn->ctx; /* which may free it from here on */
 	conn_push(&ctx->graveyard, conn, &conn->next_grave);

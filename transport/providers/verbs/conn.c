@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Connections: lanes, each a queue pair, INIT at creation, then RTR and RTS at
- * once when the peer's offer is known. The core attaches the accepting side
- * only when the other has finished, so nothing is sent to a queue pair that
- * cannot receive yet, which would let retries run out.
+ * once when the peer's offer is known, or by rdma_cm (cm.h). The core attaches
+ * the accepting side only when the other has finished, so nothing is sent to a
+ * queue pair that cannot receive yet, which would let retries run out.
  *
  * A connection enters the newborn list before its peer can know of it, so the
  * context's thread finds it there at the latest when its first completion
  * comes.
  */
 #include "failover.h"
+#include "cm.h"
 #include "error.h"
 
 #include <errno.h>
@@ -20,73 +21,6 @@
 
 #define READS_MAX 16
 #define PSN_MASK  0xffffffu
-
-struct lane **lane_bucket(struct verbs_ctx *ctx, uint32_t qpn)
-{
-	return &ctx->bucket[qpn % BUCKETS];
-}
-
-void lane_link(struct lane *lane)
-{
-	struct lane **bucket = lane_bucket(lane->ctx, lane->qpn);
-
-	lane->next_bucket = *bucket;
-	*bucket = lane;
-}
-
-void lane_unlink(struct lane *lane)
-{
-	struct verbs_ctx *ctx = lane->ctx;
-	struct lane **link = lane_bucket(ctx, lane->qpn);
-
-	while (*link && *link != lane)
-		link = &(*link)->next_bucket;
-	if (*link)
-		*link = lane->next_bucket;
-	if (ctx->last_lane == lane)
-		ctx->last_lane = NULL;
-}
-
-static void adopt(struct verbs_ctx *ctx, struct lane *lane)
-{
-	lane_link(lane);
-	lane->first = lane->spare = ctx->spare_slots;
-	if (lane->spare) {
-		ctx->spare_slots = lane->spare->next;
-		lane->spare->lane = lane;
-	} else { /* those that are being closed have them */
-		progress_break(lane->conn, "taking a slot", IBV_WC_GENERAL_ERR,
-			       ENOMEM);
-	}
-}
-
-void conn_adopt(struct verbs_ctx *ctx)
-{
-	struct verbs_conn *conn = atomic_exchange(&ctx->newborn, NULL);
-
-	while (conn) {
-		struct verbs_conn *next = conn->next_newborn;
-
-		for (unsigned i = 0; i < conn->nlanes; i++)
-			adopt(ctx, &conn->lane[i]);
-		conn = next;
-	}
-}
-
-struct lane *lane_lookup(struct verbs_ctx *ctx, uint32_t qpn)
-{
-	for (int adopted = 0; adopted < 2; adopted++) {
-		struct lane *lane = *lane_bucket(ctx, qpn);
-
-		while (lane && lane->qpn != qpn)
-			lane = lane->next_bucket;
-		if (lane ||
-		    !atomic_load_explicit(&ctx->newborn, memory_order_relaxed))
-			return lane;
-		conn_adopt(ctx);
-	}
-	return NULL;
-}
 
 void conn_push(_Atomic(struct verbs_conn *) *list, struct verbs_conn *conn,
 	       struct verbs_conn **next)
@@ -114,8 +48,8 @@ struct pair *lane_pair(const struct lane *lane)
 	return &lane->conn->pair[lane->id % lane->conn->npairs];
 }
 
-static int modify(struct lane *lane, struct ibv_qp_attr *attr, int mask,
-		  const char *state)
+int lane_modify(struct lane *lane, struct ibv_qp_attr *attr, int mask,
+		const char *state)
 {
 	int err = ibv_modify_qp(lane->qp, attr, mask);
 	char text[PATH_WHY];
@@ -135,7 +69,7 @@ int lane_to_init(struct lane *lane, const struct path_port *port)
 	struct ibv_qp_attr attr;
 	int mask = path_init(port, lane->queues->rail->atomics, &attr);
 
-	return modify(lane, &attr, mask, "INIT");
+	return lane_modify(lane, &attr, mask, "INIT");
 }
 
 static void fill_pair(const struct verbs_conn *conn, const struct pair *pair,
@@ -151,7 +85,7 @@ static void fill_pair(const struct verbs_conn *conn, const struct pair *pair,
 		   &offer->qp);
 }
 
-static void fill_offer(const struct verbs_conn *conn, struct conn_offer *offer)
+void conn_offer_fill(const struct verbs_conn *conn, struct conn_offer *offer)
 {
 	*offer = (struct conn_offer){
 		.generation = conn->generation,
@@ -166,6 +100,8 @@ static void fill_offer(const struct verbs_conn *conn, struct conn_offer *offer)
 		offer->lane[i].qpn = conn->lane[i].qpn & QPN_MASK;
 		offer->lane[i].psn = conn->lane[i].psn;
 	}
+	if (conn->cm)
+		cm_fill(conn->cm, offer);
 }
 
 /* Once a peer, when the two ports' packets differ in size. */
@@ -195,11 +131,11 @@ int lane_connect(struct lane *lane, const struct path_port *port,
 	int mask, err;
 
 	mask = path_rtr(port, &lane_pair(lane)->path, self, peer, &attr);
-	err = modify(lane, &attr, mask, "RTR");
+	err = lane_modify(lane, &attr, mask, "RTR");
 	if (err)
 		return err;
 	mask = path_rts(port, self, peer, &attr);
-	return modify(lane, &attr, mask, "RTS");
+	return lane_modify(lane, &attr, mask, "RTS");
 }
 
 static int lane_to_rts(struct lane *lane, const struct conn_offer *all_self,
@@ -208,8 +144,23 @@ static int lane_to_rts(struct lane *lane, const struct conn_offer *all_self,
 	const struct qp_offer self = offer_of_lane(all_self, lane->id);
 	const struct qp_offer peer = offer_of_lane(all_peer, lane->id);
 
-	tell_mtu(lane->conn, lane->queues->rail, &peer);
 	return lane_connect(lane, &lane->queues->rail->port, &self, &peer);
+}
+
+/* What the peer has said, but for its queue pairs. */
+static void learn(struct verbs_conn *conn, const struct conn_offer *peer)
+{
+	for (unsigned i = 0; i < conn->npairs; i++) {
+		conn->pair[i].out_rkey[0] = peer->pair[i].ring_rkey;
+		tell_mtu(conn, &conn->ctx->job->rail[conn->pair[i].rail],
+			 &peer->pair[i].qp);
+	}
+	conn->out = (struct mailbox_out){
+		.addr = peer->ring_addr,
+		.rkey = conn->pair[0].out_rkey[0],
+		.units = (uint16_t)(peer->ring_bytes / MAILBOX_UNIT),
+		.room = (uint16_t)(peer->ring_bytes / MAILBOX_UNIT),
+	};
 }
 
 static int to_rts(struct verbs_conn *conn, const struct conn_offer *peer)
@@ -217,18 +168,25 @@ static int to_rts(struct verbs_conn *conn, const struct conn_offer *peer)
 	struct conn_offer self;
 	int err = 0;
 
-	fill_offer(conn, &self);
+	conn_offer_fill(conn, &self);
 	for (unsigned i = 0; i < conn->nlanes && !err; i++)
 		err = lane_to_rts(&conn->lane[i], &self, peer);
-	for (unsigned i = 0; i < conn->npairs; i++)
-		conn->pair[i].out_rkey[0] = peer->pair[i].ring_rkey;
-	conn->out = (struct mailbox_out){
-		.addr = peer->ring_addr,
-		.rkey = conn->pair[0].out_rkey[0],
-		.units = (uint16_t)(peer->ring_bytes / MAILBOX_UNIT),
-		.room = (uint16_t)(peer->ring_bytes / MAILBOX_UNIT),
-	};
 	return err;
+}
+
+static int check_connector(const struct verbs_job *job,
+			   const struct conn_info *info,
+			   const struct conn_offer *offer)
+{
+	bool here = job->cm && !info->self;
+
+	if (offer->rdmacm == here)
+		return 0;
+	return vbn_fail(-EPROTO,
+			"verbs: rank %d connects by VBN_CONNECT=%s, this rank "
+			"by %s; set VBN_CONNECT alike on all ranks",
+			info->rank, offer->rdmacm ? "rdmacm" : "control",
+			here ? "rdmacm" : "control");
 }
 
 /* @generation, @nlanes: what this side knows or would have. */
@@ -282,7 +240,7 @@ static void write_offer(const struct verbs_conn *conn, struct blob *blob)
 {
 	struct conn_offer offer;
 
-	fill_offer(conn, &offer);
+	conn_offer_fill(conn, &offer);
 	offer_pack(blob, &offer);
 }
 
@@ -464,6 +422,8 @@ static int choose_pairs(struct verbs_ctx *ctx, const struct conn_info *info,
 		return pairs_choose(ctx, info, peer, pairs);
 	err = read_offer(offer, info, peer_offer);
 	if (!err)
+		err = check_connector(ctx->job, info, peer_offer);
+	if (!err)
 		err = check_lanes(ctx->job, info->rank, peer_offer);
 	return err ? err : pairs_accept(ctx, info, peer, peer_offer, pairs);
 }
@@ -508,8 +468,14 @@ int verbs_conn_create(void *pctx, const struct conn_info *info,
 
 	if (err)
 		return err;
-	write_offer(conn, offer);
 	conn_push(&ctx->newborn, conn, &conn->next_newborn);
+	if (ctx->job->cm && !info->self)
+		err = cm_prepare(conn, info, NULL);
+	if (err) {
+		verbs_conn_close(conn, err);
+		return err;
+	}
+	write_offer(conn, offer);
 	*out = conn;
 	return 0;
 }
@@ -526,7 +492,9 @@ int verbs_conn_accept(void *pctx, const struct conn_info *info,
 	if (err)
 		return err;
 	conn_push(&ctx->newborn, conn, &conn->next_newborn);
-	err = to_rts(conn, &peer);
+	learn(conn, &peer);
+	err = ctx->job->cm ? cm_prepare(conn, info, &peer)
+			   : to_rts(conn, &peer);
 	if (err) {
 		verbs_conn_close(conn, err);
 		return err;
@@ -540,15 +508,24 @@ int verbs_conn_finish(void *vconn, const struct blob *answer)
 {
 	struct verbs_conn *conn = vconn;
 	const struct conn_info info = {.rank = conn->rank,
+				       .self = conn->self,
 				       .generation = conn->generation};
 	struct conn_offer peer;
 	int err = read_offer(answer, &info, &peer);
 
 	if (!err)
+		err = check_connector(conn->ctx->job, &info, &peer);
+	if (!err)
 		err = check_lanes(conn->ctx->job, conn->rank, &peer);
 	if (!err)
 		err = pairs_confirm(conn, &peer);
-	return err ? err : to_rts(conn, &peer);
+	if (err)
+		return err;
+	learn(conn, &peer);
+	if (!conn->cm)
+		return to_rts(conn, &peer);
+	err = cm_call(conn, &peer);
+	return err ? err : -EINPROGRESS;
 }
 
 int verbs_conn_attach(void *vconn, struct vbn_ep *ep)

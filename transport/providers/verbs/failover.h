@@ -69,10 +69,18 @@ bool back_told(struct verbs_conn *conn, const void *notice);
 
 /* ---- conn.c ---- */
 
+/* ibv_modify_qp(); the error names both ends. */
+int lane_modify(struct lane *lane, struct ibv_qp_attr *attr, int mask,
+		const char *state);
 int lane_to_init(struct lane *lane, const struct path_port *port);
 int lane_connect(struct lane *lane, const struct path_port *port,
 		 const struct qp_offer *self, const struct qp_offer *peer);
 uint32_t lane_psn(void);
+/* What is said of it to the peer. */
+void conn_offer_fill(const struct verbs_conn *conn, struct conn_offer *offer);
+
+/* ---- table.c: the context's lanes ---- */
+
 /* Into the table of queue pairs, and out of it. */
 void lane_link(struct lane *lane);
 void lane_unlink(struct lane *lane);

@@ -204,6 +204,7 @@ struct verbs_conn {
 	uint8_t fail_pair;
 	atomic_uchar event; /* an asynchronous one + 1: see events.c */
 	uint64_t generation;
+	struct cm_try *cm; /* [control] rdma_cm connects its lanes: cm.h */
 	uint8_t nlanes, npairs;
 	struct lane lane[]; /* 0 carries what is in order */
 };

@@ -9,16 +9,18 @@
 #include <errno.h>
 #include <string.h>
 
-#define OFFER_VERSION 4
+#define OFFER_VERSION 5
 #define VERSION_BYTES 2
 #define RAILS_AT      (VERSION_BYTES + 1)
 #define PORT_BYTES    (1 + 1 + 1 + 2 + 2 + PORT_NAME + 1)
 #define GID_ITEM      (1 + GID_BYTES)
 #define PAIR_BYTES    (1 + 1 + 4 + 1 + 2 * GID_BYTES + 2 + 1 + 1 + 1)
 #define LANE_BYTES    (4 + 4)
-#define PAIRS_AT      (VERSION_BYTES + 8 + 8 + 4 + 1 + 1)
-#define OFFER_BYTES(npairs, nlanes)                                            \
-	(PAIRS_AT + (npairs)*PAIR_BYTES + (nlanes)*LANE_BYTES)
+#define PLACE_BYTES   (GID_BYTES + 2)
+#define PAIRS_AT      (VERSION_BYTES + 8 + 8 + 4 + 1 + 1 + 1)
+#define OFFER_BYTES(npairs, nlanes, cm)                                        \
+	(PAIRS_AT + (npairs)*PAIR_BYTES + (nlanes)*LANE_BYTES +                \
+	 ((cm) ? CM_KEY_BYTES + (npairs)*PLACE_BYTES : 0))
 
 /* So many GIDs of each port fit a blob, whatever their number. */
 #define GIDS_OF(nrails)                                                        \
@@ -29,7 +31,8 @@
 #define BITS_24	  0xffffffu
 
 _Static_assert(GIDS_OF(RAILS_MAX) >= 8, "enough of each");
-_Static_assert(OFFER_BYTES(RAILS_MAX, LANES_MAX) <= BLOB_MAX, "fits a blob");
+_Static_assert(OFFER_BYTES(RAILS_MAX, LANES_MAX, true) <= BLOB_MAX,
+	       "fits a blob");
 
 static uint8_t *put(uint8_t *p, uint64_t value, size_t bytes)
 {
@@ -204,6 +207,25 @@ static uint8_t *put_pair(uint8_t *p, const struct pair_offer *pair)
 	return put(p, qp->read_in, 1);
 }
 
+static uint8_t *put_places(uint8_t *p, const struct conn_offer *offer)
+{
+	p = put_bytes(p, offer->cm_key, CM_KEY_BYTES);
+	for (unsigned i = 0; i < offer->npairs; i++) {
+		p = put_bytes(p, offer->cm_place[i].ip, GID_BYTES);
+		p = put(p, offer->cm_place[i].port, 2);
+	}
+	return p;
+}
+
+static void get_places(const uint8_t **p, struct conn_offer *o)
+{
+	get_bytes(p, o->cm_key, CM_KEY_BYTES);
+	for (unsigned i = 0; i < o->npairs; i++) {
+		get_bytes(p, o->cm_place[i].ip, GID_BYTES);
+		o->cm_place[i].port = (uint16_t)get(p, 2);
+	}
+}
+
 void offer_pack(struct blob *blob, const struct conn_offer *offer)
 {
 	uint8_t *p = put(blob->data, OFFER_VERSION, VERSION_BYTES);
@@ -213,12 +235,15 @@ void offer_pack(struct blob *blob, const struct conn_offer *offer)
 	p = put(p, offer->ring_bytes, 4);
 	p = put(p, offer->npairs, 1);
 	p = put(p, offer->nlanes, 1);
+	p = put(p, offer->rdmacm, 1);
 	for (unsigned i = 0; i < offer->npairs; i++)
 		p = put_pair(p, &offer->pair[i]);
 	for (unsigned i = 0; i < offer->nlanes; i++) {
 		p = put(p, offer->lane[i].qpn, 4);
 		p = put(p, offer->lane[i].psn, 4);
 	}
+	if (offer->rdmacm)
+		p = put_places(p, offer);
 	blob->len = (size_t)(p - blob->data);
 }
 
@@ -261,6 +286,7 @@ int offer_unpack(const struct blob *blob, struct conn_offer *offer)
 	const uint8_t *p;
 	int err = open_blob(blob, PAIRS_AT, &p);
 	bool ok = true;
+	size_t due;
 
 	if (err)
 		return err;
@@ -269,19 +295,22 @@ int offer_unpack(const struct blob *blob, struct conn_offer *offer)
 	o.ring_bytes = (uint32_t)get(&p, 4);
 	o.npairs = (uint8_t)get(&p, 1);
 	o.nlanes = (uint8_t)get(&p, 1);
+	o.rdmacm = get(&p, 1) != 0;
 	if (!o.npairs || o.npairs > RAILS_MAX || o.nlanes < o.npairs ||
 	    o.nlanes > LANES_MAX)
 		return vbn_fail(-EPROTO, "verbs: the peer's offer holds an "
 					 "impossible number of queue pairs");
-	if (blob->len != OFFER_BYTES((size_t)o.npairs, (size_t)o.nlanes))
-		return bad_length(
-			blob, OFFER_BYTES((size_t)o.npairs, (size_t)o.nlanes));
+	due = OFFER_BYTES((size_t)o.npairs, (size_t)o.nlanes, o.rdmacm);
+	if (blob->len != due)
+		return bad_length(blob, due);
 	for (unsigned i = 0; i < o.npairs; i++)
 		ok = get_pair(&p, &o.pair[i]) && ok;
 	if (!get_lanes(&p, &o) || !ok)
 		return vbn_fail(-EPROTO, "verbs: the peer's offer holds an "
 					 "impossible GID type, queue pair, "
 					 "sequence number or MTU");
+	if (o.rdmacm)
+		get_places(&p, &o);
 	*offer = o;
 	return 0;
 }

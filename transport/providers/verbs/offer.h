@@ -15,6 +15,8 @@
 #define LANES_MAX 8
 #define RAILS_MAX 4
 
+#define CM_KEY_BYTES 32
+
 /* How a port is reached. */
 struct port_address {
 	bool infiniband; /* link layer; else Ethernet */
@@ -52,6 +54,12 @@ struct pair_offer {
 	struct qp_offer qp; /* but number and sequence, which are a lane's */
 };
 
+/* Where rdma_cm finds a rail; port 0: it is not called, but calls. */
+struct cm_place {
+	uint8_t ip[GID_BYTES]; /* an IPv4 address mapped */
+	uint16_t port;
+};
+
 struct conn_offer {
 	uint64_t generation;
 	/* the sender's memory that messages are written into */
@@ -62,6 +70,9 @@ struct conn_offer {
 	struct {
 		uint32_t qpn, psn;
 	} lane[LANES_MAX]; /* lane i is of pair i % npairs */
+	bool rdmacm;	   /* who connects them (VBN_CONNECT); else we do */
+	uint8_t cm_key[CM_KEY_BYTES];	     /* that rdma_cm's messages prove */
+	struct cm_place cm_place[RAILS_MAX]; /* by pair: the sender's */
 };
 
 void offer_pack_addresses(struct blob *blob,

@@ -29,13 +29,15 @@ int path_settings_read(struct path_settings *out)
 	};
 	long value[] = {-1, -1, RETRIES, 0, 0, 1, PKEY_DEFAULT, RAILS_MAX};
 	struct env_devices devices = {.n = 0};
-	int mtu = IBV_MTU_4096 - IBV_MTU_256;
+	int mtu = IBV_MTU_4096 - IBV_MTU_256, connect = 0;
 	int err = env_devices("VBN_IB_HCA", &devices);
 
 	for (size_t i = 0; !err && i < sizeof(value) / sizeof(value[0]); i++)
 		err = env_number(names[i], &value[i]);
 	if (!err)
 		err = env_choice("VBN_IB_MTU", &mtu);
+	if (!err)
+		err = env_choice("VBN_CONNECT", &connect);
 	if (err)
 		return err;
 	*out = (struct path_settings){
@@ -49,6 +51,7 @@ int path_settings_read(struct path_settings *out)
 		.qps = (uint8_t)value[5],
 		.pkey = (uint16_t)value[6],
 		.rails = (uint8_t)value[7],
+		.rdmacm = connect == 1,
 	};
 	return 0;
 }

@@ -25,6 +25,7 @@ struct path_settings {
 	uint8_t mtu_max; /* enum ibv_mtu */
 	uint8_t sl, tc, qps, rails;
 	uint16_t pkey;
+	bool rdmacm; /* connects */
 };
 
 /* This side of a job's connections: the port and how it is used. */

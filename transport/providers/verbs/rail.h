@@ -68,6 +68,7 @@ struct verbs_job {
 	uint32_t inline_max;	/* that all rails grant */
 	struct verbs_ctx *ctxs; /* under the lock */
 	pthread_mutex_t lock;
+	struct cm *cm;		/* who connects, or NULL: we do (VBN_CONNECT) */
 	uint8_t mtu_told[8192]; /* [control] a bit per rank */
 };
 

@@ -4,7 +4,7 @@
  * speaks through the rails chosen at job_open(), and all of its contexts share
  * each rail's protection domain, so a registration serves them all.
  */
-#include "internal.h"
+#include "cm.h"
 #include "error.h"
 
 #include <errno.h>
@@ -74,14 +74,19 @@ static int verbs_job_open(struct vbn_job *core, void **pjob,
 		goto free_job;
 	for (unsigned i = 0; i < job->nrails && !err; i++)
 		err = qp_probe(&job->rail[i]);
+	if (!err && job->settings.rdmacm)
+		err = cm_open(job);
 	for (unsigned i = 0; i < job->nrails && !err; i++)
 		err = events_start(&job->rail[i]);
+	if (!err && job->cm)
+		err = cm_start(job->cm);
 	if (err)
 		goto close_device;
 	fill_caps(job, caps);
 	*pjob = job;
 	return 0;
 close_device:
+	cm_close(job->cm);
 	device_close(job);
 free_job:
 	pthread_mutex_destroy(&job->lock);
@@ -93,6 +98,7 @@ static void verbs_job_close(void *pjob)
 {
 	struct verbs_job *job = pjob;
 
+	cm_close(job->cm);
 	device_close(job);
 	pthread_mutex_destroy(&job->lock);
 	free(job);
