@@ -37,8 +37,10 @@ for name in $cases; do
 	fi
 done
 unset VBN_CONNECT
+set +f
 
-check "lanes" 0 '^\[0\] +65536 ' env VBN_IB_QPS=4 "${run[@]}" --connect rdmacm \
+check "lanes" 0 '4 queue pair.* are connected by rdma_cm' \
+	env VBN_LOG=debug VBN_IB_QPS=4 "${run[@]}" --connect rdmacm \
 	"$perf" put-bw -s 64K -n 100 --validate
 check "options" 0 '^\[0\] +64 ' "${run[@]}" "$perf" put-lat --connect rdmacm -s 64 \
 	-n 50 -T 32 -m 1024 --validate
@@ -51,6 +53,7 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do
 	[ -z "$v6" ] || break
 	sleep 0.2
 done
+ok "an IPv6 GID" test -n "$v6"
 check "IPv6" 0 '^\[0\] +64 ' env VBN_IB_GID_INDEX="$v6" "${run[@]}" \
 	--connect rdmacm "$perf" put-lat -s 64 -n 50
 check "link-local alone" 1 'no IP address' \
@@ -68,7 +71,7 @@ if rdma resource show cm_id >/dev/null 2>&1; then
 else
 	skip "no identifier is left" "no rdma tool"
 fi
-if modprobe -r rdma_ucm 2>/dev/null; then
+if rmmod rdma_ucm 2>/dev/null || modprobe -r rdma_ucm 2>/dev/null; then
 	check "no rdma_ucm" 1 'modprobe rdma_ucm' "${run[@]}" --connect rdmacm "$perf" \
 		put-lat -n 9
 	check "not asked for" 0 '^\[0\] +2 ' "${run[@]}" "$perf" put-lat -n 9

@@ -131,6 +131,11 @@ void cm_try_over(struct cm_try *attempt, int status)
 	const struct conn_info info = attempt->info;
 	bool tell = attempt->calls || status;
 
+	if (!status)
+		vbn_log(VBN_DEBUG,
+			"verbs: rank %d: %u queue pair(s) to rank %d are "
+			"connected by rdma_cm",
+			info.self_rank, attempt->conn->nlanes, info.rank);
 	cm_try_end(attempt);
 	if (tell)
 		core_connected(core, &info, status);
