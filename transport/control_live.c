@@ -89,10 +89,9 @@ int live_timeout(const struct control *c)
 
 void live_woke(struct control *c, int64_t slept, int64_t woke)
 {
-	int64_t interval = beat_interval(c->dead_ms);
-	int64_t least = woke - beat_limit(c->dead_ms) + 2 * interval;
+	int64_t least = beat_excused(c->dead_ms, woke);
 
-	if (!c->beating || woke - slept <= 2 * interval)
+	if (!c->beating || woke - slept <= 2 * beat_interval(c->dead_ms))
 		return;
 	c->stalled_ms = woke - slept;
 	c->stalled_at = woke;

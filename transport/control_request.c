@@ -27,21 +27,25 @@ static struct wire_frame *request_begin(struct control *c, struct request *r,
 	return f;
 }
 
-/* Under the lock; takes @f. 0: pending. */
-static int request_send(struct control *c, struct request *r,
-			struct wire_frame *f)
+/* Under the lock; takes @f. 0: it is under way. */
+static int queue_frame(struct control *c, struct wire_frame *f)
 {
-	int rc;
-
 	if (c->lost || c->closing) {
 		free(f);
 		return -ECONNRESET;
 	}
-	rc = wire_queue(&c->wire, f);
-	if (rc)
-		return -ENOMEM;
-	TAILQ_INSERT_TAIL(control_bucket(c, r->id), r, link);
-	return 0;
+	return wire_queue(&c->wire, f) ? -ENOMEM : 0;
+}
+
+/* Under the lock; takes @f. 0: pending. */
+static int request_send(struct control *c, struct request *r,
+			struct wire_frame *f)
+{
+	int rc = queue_frame(c, f);
+
+	if (!rc)
+		TAILQ_INSERT_TAIL(control_bucket(c, r->id), r, link);
+	return rc;
 }
 
 /* Under the lock. Nobody waits for the answer any more. */
@@ -273,6 +277,12 @@ int control_cards(struct control *c, int first, int n, uint8_t *cards,
 
 /* ---- what does not block ---- */
 
+static const char *why_unsent(int rc)
+{
+	return rc == -ENOMEM ? "no memory, or too many wait"
+			     : "the store of rank 0 is gone";
+}
+
 void control_lookup(struct control *c, const char *key, bool wait,
 		    void (*done)(void *arg, int err, const void *value,
 				 size_t len),
@@ -323,17 +333,11 @@ int control_publish(struct control *c, const char *key, const void *value,
 	f = request_begin(c, &unanswered, FRAME_SET, 1 + key_len + len);
 	wire_put_key(f, key, key_len);
 	wire_put_bytes(f, value, len);
-	if (c->lost || c->closing) {
-		free(f);
-		rc = -ECONNRESET;
-	} else {
-		rc = wire_queue(&c->wire, f) ? -ENOMEM : 0;
-	}
+	rc = queue_frame(c, f);
 	pthread_mutex_unlock(&c->lock);
 	if (rc)
 		return vbn_fail(rc, "key %s cannot be set: %s", key,
-				rc == -ENOMEM ? "no memory, or too many wait"
-					      : "the store of rank 0 is gone");
+				why_unsent(rc));
 	control_wake(c);
 	return 0;
 }
@@ -341,19 +345,15 @@ int control_publish(struct control *c, const char *key, const void *value,
 int control_card(struct control *c, const uint8_t card[CONTROL_CARD])
 {
 	struct wire_frame *f = wire_frame(FRAME_CARD, CONTROL_CARD);
-	int rc = -ECONNRESET;
+	int rc;
 
 	wire_put_bytes(f, card, CONTROL_CARD);
 	pthread_mutex_lock(&c->lock);
-	if (c->lost || c->closing)
-		free(f);
-	else
-		rc = wire_queue(&c->wire, f) ? -ENOMEM : 0;
+	rc = queue_frame(c, f);
 	pthread_mutex_unlock(&c->lock);
 	if (rc)
 		return vbn_fail(rc, "the other ranks cannot be told: %s",
-				rc == -ENOMEM ? "no memory, or too many wait"
-					      : "the store of rank 0 is gone");
+				why_unsent(rc));
 	control_wake(c);
 	return 0;
 }
@@ -384,8 +384,7 @@ int control_send(struct control *c, int rank, unsigned type, const void *data,
 	pthread_mutex_unlock(&c->lock);
 	if (rc)
 		return vbn_fail(rc, "no message to rank %d: %s", rank,
-				rc == -ENOMEM ? "no memory, or too many wait"
-					      : "the store of rank 0 is gone");
+				why_unsent(rc));
 	control_wake(c);
 	return 0;
 }

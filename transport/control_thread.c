@@ -79,20 +79,34 @@ static void on_reply(struct control *c, struct wire_reader *reader)
 	free(r);
 }
 
-/* Whoever sees a rank dead sees a first one, too, and why. */
-static void gone(struct control *c, int rank, bool died, const char *why)
+/*
+ * Whoever sees a rank dead sees a first one, too, and why. true: it is news.
+ */
+static bool set_gone(struct control *c, int rank, bool died, const char *why)
 {
 	if (atomic_load(&c->gone[rank]) != PRESENT)
-		return;
+		return false;
 	live_keep_why(c, rank, why);
 	/* The first, as others may die of it. */
 	if (died && atomic_load(&c->first_dead) < 0)
 		atomic_store(&c->first_dead, rank);
-	if (died && rank == c->rank)
+	/* Rank 0 is never named dead by its own store: it loses it. */
+	if (died && rank && rank == c->rank)
 		atomic_store(&c->expelled, true);
 	atomic_store(&c->gone[rank], died ? DIED : LEFT);
+	return true;
+}
+
+static void tell_gone(struct control *c, int rank, bool died, const char *why)
+{
 	if (c->events.gone)
 		c->events.gone(c->events.arg, rank, died, why);
+}
+
+static void gone(struct control *c, int rank, bool died, const char *why)
+{
+	if (set_gone(c, rank, died, why))
+		tell_gone(c, rank, died, why);
 }
 
 static void on_gone(struct control *c, struct wire_reader *r)
@@ -173,14 +187,8 @@ static void end_pending(struct control *c, int lookups)
 static void lose_store(struct control *c, const char *why)
 {
 	/* First: whoever sees a request fail asks why. */
-	bool news = atomic_load(&c->gone[0]) == PRESENT;
+	bool news = set_gone(c, 0, true, why);
 
-	if (news) {
-		live_keep_why(c, 0, why);
-		if (atomic_load(&c->first_dead) < 0)
-			atomic_store(&c->first_dead, 0);
-		atomic_store(&c->gone[0], DIED);
-	}
 	pthread_mutex_lock(&c->lock);
 	c->lost = true;
 	end_pending(c, -ECONNRESET);
@@ -188,8 +196,8 @@ static void lose_store(struct control *c, const char *why)
 	wire_close(&c->wire);
 	pthread_cond_broadcast(&c->rest);
 	pthread_mutex_unlock(&c->lock);
-	if (news && c->events.gone)
-		c->events.gone(c->events.arg, 0, true, why);
+	if (news)
+		tell_gone(c, 0, true, why);
 }
 
 /* The same; whose fault it is depends on who was away. */

@@ -111,6 +111,15 @@ static inline int64_t beat_limit(uint32_t dead_ms)
 	return 7 * beat_interval(dead_ms);
 }
 
+/*
+ * Who has not run itself until @now proves nothing by what it has not heard: it
+ * counts the other as heard at this time at the earliest.
+ */
+static inline int64_t beat_excused(uint32_t dead_ms, int64_t now)
+{
+	return now - beat_limit(dead_ms) + 2 * beat_interval(dead_ms);
+}
+
 /* ---- a connection; one thread at a time reads, one writes ---- */
 
 struct wire {

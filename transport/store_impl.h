@@ -146,6 +146,9 @@ void store_refuse(struct store *s, struct peer *p, enum wire_refusal refusal,
 		  const char *why);
 /* @rank has died, and @why, or it said goodbye. */
 void store_gone(struct store *s, int rank, bool died, const char *why);
+/* Tell @p that @rank, which may be itself, has died. */
+void store_send_died(struct store *s, struct peer *p, int rank,
+		     const char *why);
 /* Tell of those that left now, not at s->left_at. */
 void store_tell_left(struct store *s);
 /* The start is over without success; everyone is told. */

@@ -14,7 +14,6 @@
 #include "error.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define TOLD_MS 60000 /* how long a rank has to hear of its death */
 
@@ -49,16 +48,6 @@ static void own_part(const struct store *s, int64_t now, char *text,
 			 (double)s->stalled_ms / 1000);
 }
 
-static void tell_dead(struct store *s, struct peer *p, const char *why)
-{
-	struct wire_frame *f = wire_frame(FRAME_GONE, 5 + strlen(why));
-
-	wire_put_u32(f, (uint32_t)p->rank);
-	wire_put_u8(f, true);
-	wire_put_bytes(f, why, strlen(why));
-	peer_send(s, p, f);
-}
-
 /* It is told and out of the job; the others are told by tell_named(). */
 static void name_dead(struct store *s, struct peer *p, int64_t now)
 {
@@ -68,7 +57,7 @@ static void name_dead(struct store *s, struct peer *p, int64_t now)
 	own_part(s, now, own, sizeof(own));
 	snprintf(p->why, sizeof(p->why), "no heartbeat for %.1f s%s",
 		 (double)(now - p->heard) / 1000, own);
-	tell_dead(s, p, p->why);
+	store_send_died(s, p, rank, p->why);
 	if (p->doomed)
 		return; /* reaped, it is dead as well */
 	peer_drain(s, p);
@@ -91,8 +80,7 @@ static void tell_named(struct store *s)
 /* This thread has not run for @gap: the others get time to be heard. */
 static void excuse(struct store *s, int64_t now, int64_t gap)
 {
-	int64_t least =
-		now - beat_limit(s->dead_ms) + 2 * beat_interval(s->dead_ms);
+	int64_t least = beat_excused(s->dead_ms, now);
 	struct peer *p;
 
 	s->stalled_ms = gap;

@@ -273,22 +273,26 @@ static void describe(const struct store *s, int rank, const char *why,
 			 why);
 }
 
+void store_send_died(struct store *s, struct peer *p, int rank, const char *why)
+{
+	struct wire_frame *f = wire_frame(FRAME_GONE, 5 + strlen(why));
+
+	wire_put_u32(f, (uint32_t)rank);
+	wire_put_u8(f, true);
+	wire_put_bytes(f, why, strlen(why));
+	peer_send(s, p, f);
+}
+
 static void tell_died(struct store *s, int rank, const char *why)
 {
 	struct peer *p, *next;
-	struct wire_frame *f;
 	char text[WIRE_WHY_MAX];
 
 	describe(s, rank, why, text);
 	for (p = TAILQ_FIRST(&s->joined); p; p = next) {
 		next = TAILQ_NEXT(p, link);
-		if (p->rank == rank)
-			continue;
-		f = wire_frame(FRAME_GONE, 5 + strlen(text));
-		wire_put_u32(f, (uint32_t)rank);
-		wire_put_u8(f, true);
-		wire_put_bytes(f, text, strlen(text));
-		peer_send(s, p, f);
+		if (p->rank != rank)
+			store_send_died(s, p, rank, text);
 	}
 }
 

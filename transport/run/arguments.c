@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Options of verbena-run, and what is said of wrong ones. */
 #include "arguments.h"
+#include "status.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -10,8 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RANKS_MAX     1024 /* of one machine */
-#define EXIT_LAUNCHER 125
+#define RANKS_MAX 1024 /* of one machine */
 
 static void usage(FILE *to)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Frames between the launcher and its agents. Numbers are little-endian. */
 #include "frame.h"
+#include "wire.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,27 +11,14 @@
 
 #define READ_ONCE 65536u
 
-static void put32(char *p, uint32_t v)
-{
-	for (int i = 0; i < 4; i++)
-		p[i] = (char)(v >> 8 * i);
-}
-
-static uint32_t get32(const char *p)
-{
-	uint32_t v = 0;
-
-	for (int i = 0; i < 4; i++)
-		v |= (uint32_t)(unsigned char)p[i] << 8 * i;
-	return v;
-}
-
 /* type and length: 8 and 24 bits */
 void frame_head(char head[FRAME_HEAD], const struct frame *f)
 {
-	put32(head, (uint32_t)f->type << 24 | f->len);
-	put32(head + 4, f->rank);
-	put32(head + 8, f->value);
+	uint8_t *p = (uint8_t *)head;
+
+	p = put_u32(p, (uint32_t)f->type << 24 | f->len);
+	p = put_u32(p, f->rank);
+	put_u32(p, f->value);
 }
 
 int frame_read(struct frame_input *in, int fd)
@@ -61,12 +49,12 @@ int frame_read(struct frame_input *in, int fd)
 
 int frame_next(struct frame_input *in, struct frame *f)
 {
-	const char *head = in->data + in->off;
+	const uint8_t *head = (const uint8_t *)in->data + in->off;
 	uint32_t word;
 
 	if (in->len - in->off < FRAME_HEAD)
 		return -EAGAIN;
-	word = get32(head);
+	word = get_u32(head);
 	f->type = (enum frame_type)(word >> 24);
 	f->len = word & 0xffffff;
 	if (f->type < FRAME_LISTEN || f->type > FRAME_PING ||
@@ -74,9 +62,9 @@ int frame_next(struct frame_input *in, struct frame *f)
 		return -EPROTO;
 	if (in->len - in->off - FRAME_HEAD < f->len)
 		return -EAGAIN;
-	f->rank = get32(head + 4);
-	f->value = get32(head + 8);
-	f->data = head + FRAME_HEAD;
+	f->rank = get_u32(head + 4);
+	f->value = get_u32(head + 8);
+	f->data = in->data + in->off + FRAME_HEAD;
 	in->off += FRAME_HEAD + f->len;
 	return 0;
 }

@@ -6,19 +6,16 @@
  */
 #include "hosts.h"
 #include "hosts_start.h"
+#include "status.h"
 #include "timing.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define EXIT_LAUNCHER  125
-#define EXIT_CANNOT    126
-#define EXIT_NOT_FOUND 127
 /* For the other of the two signs that a remote shell has ended. */
 #define GOING_MS 1000
 /* What a login shell may say before the agent's first line. */

@@ -63,7 +63,7 @@ int hosts_open(struct hosts *hosts, const struct places *places,
 size_t hosts_poll(struct hosts *hosts, struct pollfd *fds);
 /* What poll() found, in the same order; and what time has brought. */
 void hosts_handle(struct hosts *hosts, const struct pollfd *fds);
-/* Milliseconds until something is due; INT_MAX: nothing. */
+/* Milliseconds until something is due, or it is time to look again. */
 int hosts_wait_ms(const struct hosts *hosts);
 void hosts_signal(struct hosts *hosts, int sig);
 /* After SIGCHLD. */

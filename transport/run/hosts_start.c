@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Remote shells, and what an agent is told to start. */
 #include "hosts_start.h"
+#include "status.h"
 #include "timing.h"
 
 #include <errno.h>
@@ -75,7 +76,7 @@ static void child(const struct hosts *hosts, const struct host *h, int in,
 		: is_here(h->name) ? hosts->agent
 				   : "ssh",
 		strerror(errno));
-	_exit(errno == ENOENT ? 127 : 126);
+	_exit(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT);
 }
 
 static int open_one(struct hosts *hosts, struct host *h, const char **what)
@@ -274,7 +275,7 @@ static void start_host(struct hosts *hosts, struct host *h, const char *list,
 
 	write_start(hosts, h, list, port, cwd, &s);
 	if (s.failed || s.len > FRAME_MAX) {
-		hosts_failed(hosts, 125,
+		hosts_failed(hosts, EXIT_LAUNCHER,
 			     "command and environment are too large");
 	} else {
 		host_say(h, FRAME_START, 0, s.data, s.len);
@@ -295,7 +296,8 @@ void hosts_start(struct hosts *hosts, const struct frame *address)
 		return;
 	snprintf(list, sizeof(list), "%.*s", (int)address->len, address->data);
 	if (!getcwd(cwd, sizeof(cwd))) {
-		hosts_failed(hosts, 125, "the working directory has no name");
+		hosts_failed(hosts, EXIT_LAUNCHER,
+			     "the working directory has no name");
 		return;
 	}
 	hosts->started = true;

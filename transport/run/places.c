@@ -109,7 +109,7 @@ int places_add(struct places *p, const char *text)
 static int add_line(struct places *p, char *line)
 {
 	char *save = NULL, *name, *word;
-	int slots = 0, rc;
+	int slots = 0;
 
 	line[strcspn(line, "#\r\n")] = '\0';
 	name = strtok_r(line, " \t", &save);
@@ -124,8 +124,7 @@ static int add_line(struct places *p, char *line)
 			continue;
 		return bad(p, name, "behind it slots=N may stand, and no more");
 	}
-	rc = slots ? add(p, name, slots) : places_add(p, name);
-	return rc;
+	return slots ? add(p, name, slots) : places_add(p, name);
 }
 
 int places_read(struct places *p, const char *path)

@@ -5,6 +5,7 @@
  * rank 0, so that no other program can take its port in between.
  */
 #include "ranks.h"
+#include "status.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -125,7 +126,7 @@ static void child_main(const struct ranks *r, int rank, pid_t parent, int out,
 	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
-		_exit(125); /* it ended before the line above */
+		_exit(EXIT_LAUNCHER); /* it ended before the line above */
 	rc = child_stdin(r, rank);
 	if (!rc &&
 	    (dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0 ||
@@ -139,7 +140,7 @@ static void child_main(const struct ranks *r, int rank, pid_t parent, int out,
 		rc = -errno;
 	}
 	(void)!write(report, &rc, sizeof(rc));
-	_exit(127);
+	_exit(EXIT_NOT_FOUND);
 }
 
 /* ---- in the launcher ---- */

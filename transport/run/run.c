@@ -10,6 +10,7 @@
 #include "arguments.h"
 #include "hosts.h"
 #include "ranks.h"
+#include "status.h"
 #include "timing.h"
 
 #include <errno.h>
@@ -23,14 +24,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define GRACE_MS       6000
-#define TERM_MS	       2000
-#define SETTLE_MS      150  /* for a rank that was killed to be seen ended */
-#define UNREACHED_MS   3000 /* for agents to say that all is over */
-#define EXIT_TIMEOUT   124
-#define EXIT_LAUNCHER  125
-#define EXIT_CANNOT    126
-#define EXIT_NOT_FOUND 127
+#define GRACE_MS     6000
+#define TERM_MS	     2000
+#define SETTLE_MS    150  /* for a rank that was killed to be seen ended */
+#define UNREACHED_MS 3000 /* for agents to say that all is over */
 
 enum stage { RUNNING, GRACE, TERM, KILL };
 
