@@ -91,28 +91,27 @@ struct early_message *early_take(struct early *early, uint64_t uid,
 	return first;
 }
 
+static void forget(struct early *early, struct early_comm **link)
+{
+	struct early_comm *comm = *link;
+
+	drop_messages(early, comm);
+	early->bytes -= sizeof(*comm);
+	*link = comm->next;
+	free(comm);
+}
+
 void early_drop(struct early *early, uint64_t uid)
 {
-	bool refused;
-	struct early_message *message = early_take(early, uid, &refused);
+	struct early_comm **link = find(early, uid);
 
-	while (message) {
-		struct early_message *next = message->next;
-
-		free(message);
-		message = next;
-	}
+	if (*link)
+		forget(early, link);
 }
 
 void early_clear(struct early *early)
 {
 	for (int i = 0; i < EARLY_BUCKETS; i++)
-		while (early->buckets[i]) {
-			struct early_comm *comm = early->buckets[i];
-
-			early->buckets[i] = comm->next;
-			drop_messages(early, comm);
-			early->bytes -= sizeof(*comm);
-			free(comm);
-		}
+		while (early->buckets[i])
+			forget(early, &early->buckets[i]);
 }

@@ -13,15 +13,6 @@
 
 /* ---- operations in flight ---- */
 
-/* Nobody waits for it, nor for the room that it leaves. */
-static bool is_plain(const struct coll_op *op)
-{
-	const struct vbn_comm *comm = op->comm;
-
-	return !op->op.status && !op->reads_input && !op->entry &&
-	       comm->free_ops && !comm->stalled && !comm->orphan;
-}
-
 static void op_done(struct vbn_op *done)
 {
 	struct coll_op *op = done->arg;
@@ -29,10 +20,6 @@ static void op_done(struct vbn_op *done)
 	struct exec_entry *entry = op->entry;
 	bool data = op->reads_input;
 
-	if (is_plain(op)) {
-		engine_return_op(op);
-		return;
-	}
 	engine_return_op(op);
 	if (entry && !comm->error)
 		exec_done(&comm->exec, entry);

@@ -2,6 +2,7 @@
 /* Writing results: see report.h. */
 #include "perf.h"
 #include "plot.h"
+#include "sink.h"
 #include "table.h"
 
 #include <errno.h>
@@ -16,12 +17,10 @@
 
 static int open_one(FILE **out, const char *path)
 {
-	if (!path)
-		return 0;
-	*out = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
-	return *out ? 0
-		    : perf_fail(-errno, "cannot write %s: %s", path,
-				strerror(errno));
+	int rc = sink_open(out, path);
+
+	return rc ? perf_fail(rc, "cannot write %s: %s", path, strerror(-rc))
+		  : 0;
 }
 
 static bool same_file(FILE *a, FILE *b)
@@ -331,20 +330,11 @@ void report_curve(struct report *r, size_t method, const double *sorted,
 
 static int close_one(FILE *f, const char *path, int rc)
 {
-	int error = 0;
+	int err = sink_close(f);
 
-	if (!f)
-		return rc;
-	if (fflush(f) != 0)
-		error = errno;
-	else if (ferror(f)) /* an earlier write's; what it was is lost */
-		error = EIO;
-	if (f != stdout && fclose(f) != 0 && error == 0)
-		error = errno;
-	if (error)
-		return perf_fail(-error, "cannot write %s: %s", path,
-				 strerror(error));
-	return rc;
+	return err ? perf_fail(err, "cannot write %s: %s", sink_name(path),
+			       strerror(-err))
+		   : rc;
 }
 
 static int write_json(struct report *r)
@@ -361,11 +351,6 @@ static int write_json(struct report *r)
 	return 0;
 }
 
-static const char *name_of(const char *path)
-{
-	return path && strcmp(path, "-") != 0 ? path : "standard output";
-}
-
 int report_close(struct report *r, bool complete)
 {
 	int rc = 0;
@@ -375,10 +360,10 @@ int report_close(struct report *r, bool complete)
 	if (complete && r->plot && rc == 0)
 		rc = plot_write(r);
 	if (r->top) {
-		rc = close_one(r->json, name_of(r->opts->json), rc);
-		rc = close_one(r->csv, name_of(r->opts->csv), rc);
-		rc = close_one(r->plot, name_of(r->opts->plot), rc);
-		rc = close_one(r->table, "standard output", rc);
+		rc = close_one(r->json, r->opts->json, rc);
+		rc = close_one(r->csv, r->opts->csv, rc);
+		rc = close_one(r->plot, r->opts->plot, rc);
+		rc = close_one(r->table, NULL, rc);
 	}
 	cJSON_Delete(r->rows);
 	cJSON_Delete(r->top);

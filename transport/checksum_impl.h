@@ -36,9 +36,8 @@ struct check_conn {
 	XXH3_state_t *state, *next; /* of the last range; and to be */
 	struct range sent[SENT_MOST];
 	unsigned nsent;
-	uint64_t id;	/* of the last MESSAGE_SUMS */
-	bool announced; /* it has told of a notify that was not taken then */
-	struct announced last; /* what it told */
+	uint64_t id;	       /* of the last MESSAGE_SUMS */
+	struct announced last; /* what it told; any: the notify was not taken */
 	bool nudged;
 	/* receiving */
 	struct announced theirs;

@@ -28,7 +28,7 @@ static void nudge(struct check_conn *conn)
 	if (conn->nudged || checksum_send(conn, &h, NULL, 0))
 		return;
 	conn->id++;
-	conn->announced = false;
+	conn->last.any = false;
 	conn->nudged = true;
 }
 
@@ -80,7 +80,7 @@ static unsigned ranges_with(struct check_conn *conn,
 static bool is_told(const struct check_conn *conn, uint32_t imm,
 		    const struct range *range, unsigned n)
 {
-	return conn->announced && conn->last.imm == imm && conn->last.n == n &&
+	return conn->last.any && conn->last.imm == imm && conn->last.n == n &&
 	       !memcmp(conn->last.range, range, n * sizeof(*range));
 }
 
@@ -107,7 +107,7 @@ static int announce(struct check_conn *conn, uint32_t imm,
 	if (err)
 		return err;
 	conn->id++;
-	conn->announced = true;
+	conn->last.any = true;
 	conn->last.imm = imm;
 	conn->last.n = n;
 	memcpy(conn->last.range, range, n * sizeof(*range));
@@ -125,7 +125,7 @@ static void taken(struct check_conn *conn, const struct put_args *args,
 			conn->sent[conn->nsent++].id = conn->id;
 		}
 		conn->n = 0;
-		conn->announced = false;
+		conn->last.any = false;
 		return;
 	}
 	memcpy(conn->range, range, n * sizeof(*range));

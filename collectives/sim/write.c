@@ -3,6 +3,7 @@
 #include "coll_values.h"
 #include "gnuplot.h"
 #include "show.h"
+#include "sink.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -208,12 +209,10 @@ static void note_series(struct output *output, const struct cell *cell)
 
 static int open_one(FILE **out, const char *path)
 {
-	if (!path)
-		return 0;
-	*out = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
-	return *out ? 0
-		    : sim_fail(-errno, "cannot write %s: %s", path,
-			       strerror(errno));
+	int rc = sink_open(out, path);
+
+	return rc ? sim_fail(rc, "cannot write %s: %s", path, strerror(-rc))
+		  : 0;
 }
 
 static void nothing(const void *data, FILE *out)
@@ -267,22 +266,11 @@ void output_add(struct output *output, const struct cell *cell)
 
 static int close_one(FILE *f, const char *path, int rc)
 {
-	bool standard = !path || strcmp(path, "-") == 0;
-	int error = 0;
+	int err = sink_close(f);
 
-	if (!f)
-		return rc;
-	if (fflush(f) != 0)
-		error = errno;
-	else if (ferror(f)) /* an earlier write's; what it was is lost */
-		error = EIO;
-	if (f != stdout && fclose(f) != 0 && error == 0)
-		error = errno;
-	if (error)
-		return sim_fail(-error, "cannot write %s: %s",
-				standard ? "standard output" : path,
-				strerror(error));
-	return rc;
+	return err ? sim_fail(err, "cannot write %s: %s", sink_name(path),
+			      strerror(-err))
+		   : rc;
 }
 
 static int draw(struct output *output)

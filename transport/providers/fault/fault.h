@@ -93,7 +93,6 @@ int fault_deliver(struct fault_ctx *ctx);
 void fault_drop_arrivals(struct fault_conn *conn);
 /* The end of an operation: now, or held back. */
 void fault_op_over(struct fault_op *f);
-void fault_op_finish(struct fault_op *f, int status);
 void fault_hold(struct fault_op *f, uint64_t due_us);
 int fault_complete(struct fault_ctx *ctx);
 void fault_complete_all(struct fault_conn *conn, int status);
@@ -110,5 +109,8 @@ int fault_message(void *conn, const struct message_header *header,
 		  const void *data, size_t len);
 struct quick *fault_quick(void *conn);
 void fault_unspoil(struct fault_op *f);
+/* At the next progress the connection is to break. @why is kept. */
+void fault_doom(struct fault_conn *conn, int status, const char *why);
+#define FAULT_FAILED "VBN_FAULT: an operation was to fail"
 
 #endif

@@ -177,7 +177,7 @@ void fault_drop_arrivals(struct fault_conn *conn)
 
 /* ---- completions ---- */
 
-void fault_op_finish(struct fault_op *f, int status)
+static void op_finish(struct fault_op *f, int status)
 {
 	struct fault_conn *conn = f->conn;
 	struct vbn_ctx *ctx = conn->ctx->wrap.ctx;
@@ -214,13 +214,11 @@ void fault_op_over(struct fault_op *f)
 		*f->flip = (char)(*f->flip ^ f->flip_bit);
 	if (f->fails && !conn->closed) {
 		f->status = -EIO;
-		conn->doom = "VBN_FAULT: an operation was to fail";
-		conn->doom_status = -EIO;
-		conn->ctx->doomed = true;
+		fault_doom(conn, -EIO, FAULT_FAILED);
 	}
 	bits = fault_draw(conn, DRAW_LATE, f->n);
 	if (conn->closed || !fault_chance(bits, plan->late)) {
-		fault_op_finish(f, f->status);
+		op_finish(f, f->status);
 		return;
 	}
 	conn->ctx->counts.late++;
@@ -249,7 +247,7 @@ int fault_complete(struct fault_ctx *ctx)
 	int events = 0;
 
 	while ((f = take_held(ctx, NULL, now))) {
-		fault_op_finish(f, f->status);
+		op_finish(f, f->status);
 		events++;
 	}
 	return events;
@@ -261,21 +259,21 @@ void fault_complete_all(struct fault_conn *conn, int status)
 	struct fault_op **link = &ctx->stuck, *f;
 
 	while ((f = take_held(ctx, conn, UINT64_MAX)))
-		fault_op_finish(f, f->status);
+		op_finish(f, f->status);
 	while ((f = *link)) {
 		if (f->conn != conn) {
 			link = &f->next;
 			continue;
 		}
 		*link = f->next;
-		fault_op_finish(f, status);
+		op_finish(f, status);
 		link = &ctx->stuck; /* the callback may have changed it */
 	}
 }
 
 uint64_t fault_next_due(const struct fault_ctx *ctx)
 {
-	uint64_t due = UINT64_MAX, now = 0;
+	uint64_t due = UINT64_MAX;
 
 	for (const struct fault_op *f = ctx->held; f; f = f->next)
 		if (f->due_us < due)
@@ -283,7 +281,7 @@ uint64_t fault_next_due(const struct fault_ctx *ctx)
 	for (int i = 0; i < ctx->nconns; i++) {
 		const struct fault_conn *conn = ctx->conns[i];
 
-		if (conn && conn->held && is_due(conn, now))
+		if (conn && conn->held && is_due(conn, 0))
 			return 0;
 		if (conn && conn->held && conn->held->due_us < due)
 			due = conn->held->due_us;

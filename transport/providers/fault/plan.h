@@ -45,8 +45,7 @@ enum fault_draw {
 	DRAW_LATE,
 	DRAW_CORRUPT,
 	DRAW_WINDOW,
-	DRAW_OWN, /* added for what the library posts by itself */
-	DRAW_KINDS = 2 * DRAW_OWN
+	DRAW_OWN /* added for what the library posts by itself */
 };
 
 /* 64 random bits, the same for the same arguments. */

@@ -49,7 +49,7 @@ static void taken(struct fault_conn *conn, bool own)
 
 enum fate { GOES, FAILS, STICKS };
 
-static void doom(struct fault_conn *conn, int status, const char *why)
+void fault_doom(struct fault_conn *conn, int status, const char *why)
 {
 	conn->doom = why;
 	conn->doom_status = status;
@@ -87,7 +87,7 @@ static void broken(struct fault_conn *conn)
 	if (conn->doom)
 		return;
 	conn->ctx->counts.broken++;
-	doom(conn, -ECONNRESET, "VBN_FAULT: its connection was to break");
+	fault_doom(conn, -ECONNRESET, "VBN_FAULT: its connection was to break");
 }
 
 static void op_done(struct vbn_op *op)
@@ -151,7 +151,7 @@ static int before(struct fault_conn *conn, struct vbn_op *user,
 	}
 	ctx->counts.failed++;
 	f->status = -EIO;
-	doom(conn, -EIO, "VBN_FAULT: an operation was to fail");
+	fault_doom(conn, -EIO, FAULT_FAILED);
 	fault_hold(f, 0);
 	return 1;
 }
@@ -333,7 +333,7 @@ int fault_message(void *c, const struct message_header *header,
 	taken(conn, own);
 	if (fate == FAILS) {
 		conn->ctx->counts.failed++;
-		doom(conn, -EIO, "VBN_FAULT: an operation was to fail");
+		fault_doom(conn, -EIO, FAULT_FAILED);
 	} else if (fate == STICKS) {
 		broken(conn);
 	}

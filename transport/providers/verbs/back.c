@@ -64,11 +64,6 @@ static bool has_address(struct lane *lane, const struct path_port *port)
 	return path->infiniband && !a->ngids;
 }
 
-static bool is_up(const struct rail *rail)
-{
-	return !atomic_load(&rail->fatal) && !atomic_load(&rail->port_down);
-}
-
 static void owe(struct lane *lane, enum back_word word)
 {
 	lane->back_owed = (uint8_t)word;
@@ -94,7 +89,7 @@ static int make(struct lane *lane, uint32_t generation)
 	const struct path_port port = port_now(lane);
 	int err = -EHOSTUNREACH;
 
-	if (is_up(lane->queues->rail) && has_address(lane, &port))
+	if (rail_is_up(lane->queues->rail) && has_address(lane, &port))
 		err = qp_create(lane);
 	if (err)
 		return err;
@@ -166,7 +161,7 @@ static void try_lane(struct lane *lane, bool fresh)
 
 	if (fresh)
 		lane->tries = 0;
-	if (lane->state != LANE_OUT || !is_up(lane->queues->rail) ||
+	if (lane->state != LANE_OUT || !rail_is_up(lane->queues->rail) ||
 	    lane->tries >= BACK_TRIES)
 		return;
 	lane->tries++;

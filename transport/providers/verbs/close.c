@@ -42,7 +42,7 @@ void conn_free(struct verbs_conn *conn)
 	free(conn);
 }
 
-static uint64_t now_ms(void)
+uint64_t verbs_now_ms(void)
 {
 	struct timespec t;
 
@@ -186,12 +186,12 @@ static void destroy_qp(struct lane *lane)
 static void collect_while(struct verbs_conn *conn,
 			  bool (*wanted)(struct verbs_conn *conn), unsigned ms)
 {
-	uint64_t end = now_ms() + (conn->ctx->cq_broken ? 0 : ms);
+	uint64_t end = verbs_now_ms() + (conn->ctx->cq_broken ? 0 : ms);
 
 	while (wanted(conn)) {
 		int n = poll_once(conn);
 
-		if (n < 0 || (!n && now_ms() > end))
+		if (n < 0 || (!n && verbs_now_ms() > end))
 			break;
 		if (!n)
 			sched_yield();

@@ -103,7 +103,7 @@ static int late(const struct cm_try *attempt)
 /* One that is over changes the list. */
 static bool end_late(struct cm *cm)
 {
-	uint64_t now = cm_now_ms();
+	uint64_t now = verbs_now_ms();
 
 	for (struct cm_try *t = cm->tries; t; t = t->next)
 		if (t->deadline_ms && now >= t->deadline_ms) {

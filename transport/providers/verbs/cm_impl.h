@@ -57,7 +57,6 @@ struct cm_news {
 
 /* ---- cm_link.c ---- */
 
-uint64_t cm_now_ms(void);
 /* In so many ms, or before that if it was to be. */
 void cm_deadline(struct cm_try *attempt, uint32_t ms);
 struct lane *cm_lane(const struct cm_link *link);

@@ -12,22 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/timerfd.h>
-#include <time.h>
 
 #define TICK_MS	    250u
 #define RNR_FOREVER 7
 
-uint64_t cm_now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 void cm_deadline(struct cm_try *attempt, uint32_t ms)
 {
-	uint64_t at = cm_now_ms() + ms;
+	uint64_t at = verbs_now_ms() + ms;
 
 	if (!attempt->deadline_ms || at < attempt->deadline_ms)
 		attempt->deadline_ms = at;

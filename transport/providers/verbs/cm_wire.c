@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cm_wire.h"
+#include "wire.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,30 +17,15 @@
 _Static_assert(CM_MAC_BYTES == crypto_auth_BYTES, "sizes agree");
 _Static_assert(CM_KEY_BYTES == crypto_auth_KEYBYTES, "sizes agree");
 
-static uint8_t *put(uint8_t *p, uint64_t value, size_t bytes)
-{
-	for (size_t i = 0; i < bytes; i++)
-		*p++ = (uint8_t)(value >> (8 * i));
-	return p;
-}
-
-static uint64_t get(const uint8_t *p, size_t bytes)
-{
-	uint64_t value = 0;
-
-	for (size_t i = 0; i < bytes; i++)
-		value |= (uint64_t)p[i] << (8 * i);
-	return value;
-}
-
 void cm_hello_pack(uint8_t out[CM_HELLO_BYTES], const struct cm_hello *hello,
 		   const uint8_t key[CM_KEY_BYTES])
 {
-	uint8_t *p = put(out, VERSION | (hello->reply ? REPLY : 0), 1);
+	uint8_t *p = out;
 
-	p = put(p, hello->lane, 1);
-	p = put(p, hello->generation, 8);
-	p = put(p, hello->qpn, 4);
+	*p++ = VERSION | (hello->reply ? REPLY : 0);
+	*p++ = hello->lane;
+	p = put_u64(p, hello->generation);
+	p = put_u32(p, hello->qpn);
 	crypto_auth(p, out, MAC_AT, key);
 }
 
@@ -53,8 +39,8 @@ bool cm_hello_unpack(const void *data, size_t len, struct cm_hello *hello)
 		return false;
 	hello->reply = p[0] & REPLY;
 	hello->lane = p[1];
-	hello->generation = get(p + 2, 8);
-	hello->qpn = (uint32_t)get(p + 10, 4);
+	hello->generation = get_u64(p + 2);
+	hello->qpn = get_u32(p + 10);
 	return true;
 }
 

@@ -78,7 +78,7 @@ const char *cm_reason(enum rdma_cm_event_type event, int status);
 
 /*
  * rdma_cm's @from with what the job has settled (@own and its mask); false:
- * they are to another queue pair, or to another address than @peer.
+ * they are to another queue pair, or to another address than @own says.
  */
 bool cm_attributes(struct ibv_qp_attr *from, int from_mask,
 		   const struct ibv_qp_attr *own, int own_mask);

@@ -189,7 +189,6 @@ static int check_connector(const struct verbs_job *job,
 			here ? "rdmacm" : "control");
 }
 
-/* @generation, @nlanes: what this side knows or would have. */
 static int read_offer(const struct blob *blob, const struct conn_info *info,
 		      struct conn_offer *offer)
 {
@@ -376,11 +375,8 @@ static int conn_fill(struct verbs_conn *conn)
 static int check_device(struct verbs_ctx *ctx, const struct conn_info *info)
 {
 	const struct rail *rail = ctx->job->rail;
-	unsigned alive = 0;
 
-	for (unsigned i = 0; i < ctx->nrails; i++)
-		alive += !atomic_load(&rail[i].fatal);
-	if (!alive)
+	if (rails_all_dead(ctx->job))
 		return vbn_fail(-EIO,
 				"verbs: rank %d's %s has failed (device fatal "
 				"event): no connection to rank %d; see the "

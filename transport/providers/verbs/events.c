@@ -77,15 +77,13 @@ static void break_marked(struct verbs_ctx *ctx, unsigned all)
 
 void events_alerted(struct verbs_ctx *ctx)
 {
-	unsigned all, dead = 0;
+	unsigned all;
 
 	/* first: what is marked from now on alerts again */
 	atomic_store(&ctx->alerted, false);
 	conn_adopt(ctx);
 	all = atomic_load(&ctx->queue_event);
-	for (unsigned i = 0; i < ctx->nrails; i++)
-		dead += atomic_load(&ctx->job->rail[i].fatal);
-	if (all || dead == ctx->nrails)
+	if (all || rails_all_dead(ctx->job))
 		ctx->cq_broken = true; /* nobody waits for completions */
 	else
 		failover_check(ctx);

@@ -212,11 +212,11 @@ void failover_attach(struct verbs_conn *conn)
 static void check_lane(struct lane *lane, unsigned changed)
 {
 	const struct rail *rail = lane->queues->rail;
-	bool down = atomic_load(&rail->fatal) || atomic_load(&rail->port_down);
+	bool up = rail_is_up(rail);
 
-	if (!down && changed >> lane->rail & 1)
+	if (up && changed >> lane->rail & 1)
 		back_try(lane->conn, lane->rail);
-	else if (down && lane->state == LANE_LIVE && failover_can(lane))
+	else if (!up && lane->state == LANE_LIVE && failover_can(lane))
 		failover_start(lane);
 }
 

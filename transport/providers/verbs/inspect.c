@@ -358,6 +358,7 @@ static int inspect_device(struct ibv_device *dev,
 
 	if (!job)
 		return -ENOMEM;
+	job->nrails = 1;
 	rail = &job->rail[0];
 	rail->job = job;
 	snprintf(out->name, sizeof(out->name), "%s", ibv_get_device_name(dev));

@@ -495,6 +495,7 @@ void conn_push(_Atomic(struct verbs_conn *) *list, struct verbs_conn *conn,
 /* [ctx] Close what was given up before it was attached. */
 void conn_bury(struct verbs_ctx *ctx);
 void conn_free(struct verbs_conn *conn);
+uint64_t verbs_now_ms(void); /* monotonic */
 /* Its receives are promised no more. */
 void conn_unreserve(struct verbs_conn *conn);
 

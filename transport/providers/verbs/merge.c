@@ -35,7 +35,6 @@ static int poll_one(struct queues *queues, int n, struct ibv_wc *wc)
 static int failed(struct queues *queues)
 {
 	struct verbs_ctx *ctx = queues->ctx;
-	unsigned dead = 0;
 
 	if (!atomic_exchange(&queues->rail->fatal, true)) {
 		vbn_log(VBN_ERR, "verbs: %s: its completion queue has failed",
@@ -43,9 +42,7 @@ static int failed(struct queues *queues)
 		atomic_store(&ctx->alerted, true);
 		ctx_due(ctx);
 	}
-	for (unsigned i = 0; i < ctx->nrails; i++)
-		dead += atomic_load(&ctx->job->rail[i].fatal);
-	return dead == ctx->nrails ? -1 : 0;
+	return rails_all_dead(ctx->job) ? -1 : 0;
 }
 
 /* What one rail has must not keep the others waiting: each begins in turn. */

@@ -22,8 +22,7 @@ struct choice {
 
 static bool is_usable(const struct rail *rail, bool down)
 {
-	return !atomic_load(&rail->fatal) &&
-	       (down || !atomic_load(&rail->port_down));
+	return down ? !atomic_load(&rail->fatal) : rail_is_up(rail);
 }
 
 static int try_pair(const struct choice *c, unsigned i, unsigned j,

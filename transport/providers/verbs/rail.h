@@ -72,6 +72,21 @@ struct verbs_job {
 	uint8_t mtu_told[8192]; /* [control] a bit per rank */
 };
 
+/* Do the device and the port work, as far as events have told? */
+static inline bool rail_is_up(const struct rail *rail)
+{
+	return !atomic_load(&rail->fatal) && !atomic_load(&rail->port_down);
+}
+
+/* Has the device of every rail failed? */
+static inline bool rails_all_dead(const struct verbs_job *job)
+{
+	for (unsigned i = 0; i < job->nrails; i++)
+		if (!atomic_load(&job->rail[i].fatal))
+			return false;
+	return true;
+}
+
 /* ---- device.c: devices and ports, chosen once per job ---- */
 
 int device_open(struct verbs_job *job);

@@ -58,7 +58,6 @@ void register_free(struct verbs_job *job, struct registration *mr)
 		if (!mr->mr[i])
 			continue;
 		err = ibv_dereg_mr(mr->mr[i]);
-
 		if (err)
 			vbn_log(VBN_ERR, "verbs: %s: ibv_dereg_mr: %s",
 				job->rail[i].name, strerror(err));
