@@ -14,12 +14,16 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build
 [ "${1:-}" != --build ] || build=$2
 build=$(cd "$build" && pwd)
-run=$build/bin/verbena-run
+agent=$build/bin/verbena-run
 perf=$build/bin/verbena-perf
 work=$(mktemp -d)
+run=("$agent" --remote-shell "$work/rsh") limit=40
+tag=8$$
 a=vbnha$$ b=vbnhb$$ # namespaces
 # shellcheck source=tests/support/check.sh
 . "$root/tests/support/check.sh"
+# shellcheck source=tests/support/launch.sh
+. "$root/tests/support/launch.sh"
 
 cleanup() {
 	ip netns del "$a" 2>/dev/null
@@ -63,7 +67,7 @@ b) ns=$b ;;
 slow) exec sleep 60 ;;
 noisy) ns=$b; echo "Welcome to noisy"; echo "Last login: never" ;;
 split) # a shell that does not end with what it runs
-	ip netns exec $b "$run" --agent <&0 &
+	ip netns exec $b "$agent" --agent <&0 &
 	echo \$\$ >"$work/rsh.split"
 	wait
 	exit ;;
@@ -79,57 +83,8 @@ exec env -i HOME=/ PATH=/usr/bin:/bin ip netns exec \$ns unshare -u sh -c \
 EOF
 chmod +x "$work/rsh"
 
-# launch ARGUMENT...: status, output and milliseconds of verbena-run.
-launch() {
-	local begin
-	begin=$(date +%s%3N)
-	timeout -k 2 40 "$run" --remote-shell "$work/rsh" "$@" \
-		>"$work/out" 2>"$work/err" </dev/null
-	status=$?
-	took=$(($(date +%s%3N) - begin))
-}
-
-launch_in_background() {
-	: >"$work/out" # nobody is to take the last one's lines for this one's
-	env --default-signal=INT,QUIT "$run" --remote-shell "$work/rsh" "$@" \
-		>"$work/out" 2>"$work/err" </dev/null &
-	pid=$!
-}
-
-finish() {
-	local begin
-	begin=$(date +%s%3N)
-	wait "$pid"
-	status=$?
-	took=$(($(date +%s%3N) - begin))
-}
-
-# until_true SECONDS COMMAND...: poll.
-until_true() {
-	local n=$(($1 * 20))
-	shift
-	while [ $n -gt 0 ]; do
-		"$@" && return 0
-		sleep 0.05
-		n=$((n - 1))
-	done
-	return 1
-}
-
-has() { # FILE REGULAR-EXPRESSION
-	grep -Eq -- "$2" "$work/$1"
-}
-
-has_lines() { # FILE NUMBER
-	[ "$(wc -l <"$work/$1")" -ge "$2" ]
-}
-
-tag=8$$
-none_left() {
-	! pgrep -f "sleep $tag" >/dev/null
-}
 no_agent_left() {
-	! pgrep -f "$run --agent" >/dev/null
+	! pgrep -f "$agent --agent" >/dev/null
 }
 
 # ---- arguments ----
@@ -171,7 +126,7 @@ ok 'the secret is on no command line' \
 ok 'nor in the environment of the remote shell' \
 	[ "$(grep -c "$secret" "$work/rsh.environment")" = 0 ]
 ok 'the command line is verbena-run alone' [ "$(sort -u "$work/rsh.arguments" |
-	tr '\n' ,)" = "a,b,exec '$run' --agent," ]
+	tr '\n' ,)" = "a,b,exec '$agent' --agent," ]
 cd "$work" || exit 1
 printf '# two hosts\na slots=1 max_slots=4\n\nb:3\n' >"$work/hostfile"
 launch --hostfile "$work/hostfile" -n 3 sh -c 'echo $(hostname) $VBN_SIZE'
@@ -186,7 +141,7 @@ ok '80,000 lines, all whole' [ "$(sort -u "$work/out" |
 	grep -Ec '^\[[0-3]\] [0-9]+$')" = 80000 ]
 ok 'in order' [ "$(sed -n 's/^\[3\] //p' "$work/out" | md5sum)" = \
 	"$(seq 20000 | md5sum)" ]
-"$run" --remote-shell "$work/rsh" --hosts a:1,b:1 sh -c 'seq 100000' \
+"${run[@]}" --hosts a:1,b:1 sh -c 'seq 100000' \
 	2>"$work/err" | (sleep 1; wc -l) >"$work/out"
 ok 'a slow reader loses nothing' has out '^200000$'
 launch --hosts a,b cat

@@ -18,6 +18,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/support/check.sh
 . "$root/tests/support/check.sh"
+# shellcheck source=tests/support/sums.sh
+. "$root/tests/support/sums.sh"
 
 command -v mpirun.openmpi >/dev/null || {
 	echo "skipped: no mpirun.openmpi (Debian: openmpi-bin)"
@@ -34,11 +36,6 @@ mpi() { # RANKS COMMAND...
 	local n=$1
 	shift
 	timeout -k 2 40 mpirun.openmpi --oversubscribe -n "$n" "$@"
-}
-
-# sums FILE: the lines of an allreduce without the times.
-sums() {
-	sed -nE 's/^(\[0\] )? +([0-9]+ +[0-9]+ +float +sum) .* ([0-9]+)$/\2 \3/p' "$1"
 }
 
 "$build/bin/verbena-run" -n 4 "$perf" allreduce -a -s 64K -n 3 >"$work/run" 2>&1

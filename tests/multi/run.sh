@@ -11,65 +11,13 @@ set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build
 [ "${1:-}" != --build ] || build=$2
-run=$build/bin/verbena-run
+run=("$build/bin/verbena-run")
+tag=9$$
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 . "$root/tests/support/check.sh"
-
-# launch ARGUMENT...: status, output and milliseconds of verbena-run.
-launch() {
-	local begin
-	begin=$(date +%s%3N)
-	"$run" "$@" >"$work/out" 2>"$work/err" </dev/null
-	status=$?
-	took=$(($(date +%s%3N) - begin))
-}
-
-# launch_in_background ARGUMENT...: $pid. A script's background jobs ignore
-# some signals, and so would the ranks.
-launch_in_background() {
-	: >"$work/out" # nobody is to take the last one's lines for this one's
-	env --default-signal=INT,QUIT "$run" "$@" >"$work/out" 2>"$work/err" </dev/null &
-	pid=$!
-}
-
-finish() {
-	local begin
-	begin=$(date +%s%3N)
-	wait "$pid"
-	status=$?
-	took=$(($(date +%s%3N) - begin))
-}
-
-# until_true SECONDS COMMAND...: poll.
-until_true() {
-	local n=$(($1 * 20))
-	shift
-	while [ $n -gt 0 ]; do
-		"$@" && return 0
-		sleep 0.05
-		n=$((n - 1))
-	done
-	return 1
-}
-
-has() { # FILE REGULAR-EXPRESSION
-	grep -Eq -- "$2" "$work/$1"
-}
-
-lines() { # FILE
-	wc -l <"$work/$1"
-}
-
-has_lines() { # FILE NUMBER
-	[ "$(lines "$1")" -ge "$2" ]
-}
-
-# A command line that no other test's process has.
-tag=9$$
-none_left() {
-	! pgrep -f "sleep $tag" >/dev/null
-}
+# shellcheck source=tests/support/launch.sh
+. "$root/tests/support/launch.sh"
 
 # ---- arguments ----
 
@@ -122,7 +70,7 @@ ok 'signals are as at the start' [ "$status" = 9 ]
 VBN_TIMEOUT_MS=-1 launch -n 2 --timeout 60 --provider shm \
 	"$build/bin/verbena-perf" put-lat -n 10
 ok 'VBN_TIMEOUT_MS=-1: no limit' [ "$status" = 0 ]
-echo input | "$run" -n 2 sh -c 'cat' >"$work/out" 2>"$work/err"
+echo input | "${run[@]}" -n 2 sh -c 'cat' >"$work/out" 2>"$work/err"
 ok 'rank 0 reads our input' has out '^\[0\] input$'
 ok 'the others none' [ "$(lines out)" = 1 ]
 
@@ -136,7 +84,7 @@ ok 'stderr to stderr' [ "$(sort "$work/err" | tr '\n' ,)" = \
 launch --no-prefix -n 2 sh -c 'echo $VBN_RANK; echo err >&2'
 ok '--no-prefix: stdout' [ "$(sort "$work/out" | tr '\n' ,)" = 0,1, ]
 ok '--no-prefix: stderr' [ "$(sort "$work/err" | tr '\n' ,)" = err,err, ]
-"$run" -n 1 echo lost >/dev/full 2>"$work/err"
+"${run[@]}" -n 1 echo lost >/dev/full 2>"$work/err"
 status=$?
 ok 'output that cannot be written: status 125' [ "$status" = 125 ]
 ok 'output that cannot be written: said' has err 'output is lost: No space left'
@@ -161,12 +109,12 @@ ok 'empty lines' [ "$(od -An -c "$work/out" | tr -d ' \n')" = \
 	'[0]\n[0]\n[0]x\n' ]
 launch -n 2 sh -c 'printf "a\0b\n"'
 ok 'zero bytes' [ "$(tr -dc '\0' <"$work/out" | wc -c)" = 2 ]
-"$run" -n 2 yes 2>"$work/err" | head -1 >"$work/out"
+"${run[@]}" -n 2 yes 2>"$work/err" | head -1 >"$work/out"
 status=${PIPESTATUS[0]}
 ok 'a reader that leaves ends the job' [ "$status" = 141 ]
 launch -n 1 sh -c '(sleep 0.3; echo late) & echo soon'
 ok 'its background processes end with a rank' [ "$took" -lt 2000 ]
-"$run" -n 2 sh -c 'seq 100000' 2>"$work/err" | (sleep 1; wc -l) >"$work/out"
+"${run[@]}" -n 2 sh -c 'seq 100000' 2>"$work/err" | (sleep 1; wc -l) >"$work/out"
 ok 'a slow reader loses nothing' has out '^200000$'
 
 # ---- failure ----

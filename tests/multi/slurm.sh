@@ -17,6 +17,8 @@ job=$build/bin/job_again
 work=$(mktemp -d)
 # shellcheck source=tests/support/check.sh
 . "$root/tests/support/check.sh"
+# shellcheck source=tests/support/sums.sh
+. "$root/tests/support/sums.sh"
 
 skip_all() {
 	echo "skipped: $1"
@@ -122,11 +124,6 @@ on_node() { # RANKS [OPTION...] COMMAND...
 	local n=$1
 	shift
 	timeout -k 2 40 srun -Q -n "$n" "$@"
-}
-
-# sums FILE: the lines of an allreduce without the times.
-sums() {
-	sed -nE 's/^(\[0\] )? +([0-9]+ +[0-9]+ +float +sum) .* ([0-9]+)$/\2 \3/p' "$1"
 }
 
 "$build/bin/verbena-run" -n 4 "$perf" allreduce -a -s 64K -n 3 >"$work/run.out" 2>&1

@@ -87,20 +87,30 @@ static void dies(int rank, int begin, const char *words)
 	CU_ASSERT(clock_ms() - begin > DEAD_MS / 2);
 }
 
+/*
+ * Stops @rank, not 1, whose process is @pid, until all others have named it
+ * dead, with these words; then lets it go on. Returns the next line from @out.
+ */
+static const char *stop(pid_t pid, int out, int rank, const char *words)
+{
+	int begin = clock_ms();
+
+	kill(pid, SIGSTOP);
+	dies(rank, begin, words);
+	CU_ASSERT(says(cl.node[1].gone_why, "no heartbeat for "));
+	sleep_ms(DEAD_MS);
+	kill(pid, SIGCONT);
+	return child_line(out, 5000);
+}
+
 static void test_stopped(void)
 {
 	const char *line;
 	pid_t pid;
-	int out, begin;
+	int out;
 
 	open_with_child(4, 2, &pid, &out);
-	begin = clock_ms();
-	kill(pid, SIGSTOP);
-	dies(2, begin, "rank 2 has died (host ");
-	CU_ASSERT(says(cl.node[1].gone_why, "no heartbeat for "));
-	sleep_ms(DEAD_MS);
-	kill(pid, SIGCONT);
-	line = child_line(out, 5000);
+	line = stop(pid, out, 2, "rank 2 has died (host ");
 	CU_ASSERT(says(line, "the job has named rank 2, this one, dead"));
 	CU_ASSERT(says(line, "no heartbeat for "));
 	CU_ASSERT(says(child_line(out, 5000), "this one, dead"));
@@ -134,16 +144,10 @@ static void test_rank0_stopped(void)
 {
 	const char *line;
 	pid_t pid;
-	int out, begin;
+	int out;
 
 	open_with_child(3, 0, &pid, &out);
-	begin = clock_ms();
-	kill(pid, SIGSTOP);
-	dies(0, begin, "rank 0 has died (at 127.0.0.1:");
-	CU_ASSERT(says(cl.node[1].gone_why, "no heartbeat for "));
-	sleep_ms(DEAD_MS);
-	kill(pid, SIGCONT);
-	line = child_line(out, 5000);
+	line = stop(pid, out, 0, "rank 0 has died (at 127.0.0.1:");
 	CU_ASSERT(says(line, "holds rank 0 for dead: no heartbeat for "));
 	CU_ASSERT(says(line, "rank 0 itself did not run for"));
 	end_child(pid, out);
